@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * What can be known about CUDA before a kernel runs. Nothing here creates a context, and nothing runs when
+ * the library is loaded: the driver is looked for at the first CUDA tensor.
+ *
+ * Two parts. cuda_error.c knows CUDA's error numbers and is in every build, so that each mapping is tested
+ * on machines without CUDA; device.c talks to the runtime and is in CUDA=1 builds only.
+ */
+#ifndef QATTN_CUDA_DEVICE_H
+#define QATTN_CUDA_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The QATTN_* status of a cudaError_t. Pure. Code 35 ("insufficient driver") means both "none" and "too old";
+ * only the driver's version tells them apart: see qattn__cuda_driver_status. */
+int32_t qattn__cuda_map_error(int code);
+
+/* Status of code 35, given what cudaDriverGetVersion and cudaRuntimeGetVersion answered. Pure. */
+int32_t qattn__cuda_driver_status(int driver_version, int runtime_version);
+
+/* After this error the process's context is lost: every later CUDA call fails too. Pure. */
+bool qattn__cuda_error_sticky(int code);
+
+#if QATTN_CUDA
+
+/* QATTN_OK if this process may use CUDA device `device_id`, else 3xxx with the reason in the thread's text. */
+int32_t qattn__cuda_status(int32_t device_id);
+
+/* Clears the runtime's last error and returns the mapped status of `code` (a cudaError_t, not cudaSuccess);
+ * the text names `what` (the call that failed), code, name and the next step. */
+int32_t qattn__cuda_fail(int code, const char *what);
+
+#endif
+
+#endif
