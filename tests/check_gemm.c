@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* matmul, matmul_nt and merge on every row of the table, against fp64 sums over the logical values. */
+#include "check_gemm.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn_run.h"
+#include "core/params.h"
+#include "tolerance.h"
+
+enum { BLOCK = 64 };
+
+/* ---------------------------------------------------------------- matmul */
+
+struct gemm_case {
+    enum op op;
+    int32_t in, out;               /* dtypes */
+    int64_t b, h, hb, m, n, k;
+    float   alpha, beta;           /* alpha 0: the default 1, unless as_given */
+    bool    as_given, invariant;
+    int64_t lay, seed;             /* lay 0: packed; 1: b transposed in memory; else random */
+};
+
+static void gemm_text(const struct gemm_case *c, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s %s out=%s b%lld h%lld hkv%lld m%lld n%lld k%lld alpha=%g beta=%g%s%s lay=%lld seed=%lld",
+             c->op == OP_MATMUL ? "matmul" : "matmul_nt", format_name(c->in), format_name(c->out), (long long)c->b,
+             (long long)c->h, (long long)c->hb, (long long)c->m, (long long)c->n, (long long)c->k, (double)c->alpha,
+             (double)c->beta, c->as_given ? " as_given" : "", c->invariant ? " invariant" : "", (long long)c->lay,
+             (long long)c->seed);
+}
+
+static uint64_t gemm_key(const struct gemm_case *c, uint64_t tag, int64_t b, int64_t h, int64_t row)
+{
+    return hash64(hash64(hash64(hash64((uint64_t)c->seed, tag), (uint64_t)b), (uint64_t)h), (uint64_t)row);
+}
+
+static struct layout gemm_layout(const struct gemm_case *c, uint64_t id)
+{
+    struct layout l = layout_packed(QATTN_LAYOUT_BHSD);
+    if (c->lay == 1 && id == 1) {
+        l.order[2] = 3;
+        l.order[3] = 2;
+    } else if (c->lay > 1) {
+        struct rng r = { hash64((uint64_t)c->lay, id), 0 };
+        l = layout_random(&r);
+    }
+    return l;
+}
+
+struct gemm_build { struct box a, b, c; };
+
+/* Row n of logical B^T [N,K]: contiguous values for either orientation. */
+static void gemm_fill(const struct gemm_case *c, struct gemm_build *g)
+{
+    const bool nt = c->op == OP_MATMUL_NT;
+    for (int64_t b = 0; b < c->b; b++) {
+        for (int64_t h = 0; h < c->h; h++)
+            for (int64_t m = 0; m < c->m; m++)
+                box_set_row(&g->a, b, h, m, c->k, normal_row_encoded(c->in, gemm_key(c, 'a', b, h, m)));
+        for (int64_t h = 0; h < c->hb; h++)
+            for (int64_t n = 0; n < c->n; n++) {
+                const double *row = normal_row(c->in, gemm_key(c, 'b', b, h, n));
+                for (int64_t k = 0; k < c->k; k++)
+                    box_set(&g->b, b, h, nt ? n : k, nt ? k : n, row[k]);
+            }
+    }
+}
+
+/* beta 0: C stays NaN, since it must not be read. */
+static void gemm_reset(const struct gemm_case *c, struct gemm_build *g)
+{
+    box_poison(&g->c, POISON_OUTPUT);
+    for (int64_t b = 0; b < c->b && c->beta != 0; b++)
+        for (int64_t h = 0; h < c->h; h++)
+            for (int64_t m = 0; m < c->m; m++)
+                box_set_row(&g->c, b, h, m, c->n, normal_row_encoded(c->out, gemm_key(c, 'c', b, h, m)));
+    box_snapshot(&g->c);
+}
+
+static struct gemm_build gemm_build_new(const struct gemm_case *c)
+{
+    const bool nt = c->op == OP_MATMUL_NT;
+    const int64_t a[4] = { c->b, c->h, c->m, c->k }, out[4] = { c->b, c->h, c->m, c->n };
+    const int64_t b[4] = { c->b, c->hb, nt ? c->n : c->k, nt ? c->k : c->n };
+    const struct layout la = gemm_layout(c, 0), lb = gemm_layout(c, 1), lc = gemm_layout(c, 2);
+    struct gemm_build g = { .a = box_new(c->in, a, &la, POISON_INPUT), .b = box_new(c->in, b, &lb, POISON_INPUT),
+                            .c = box_new(c->out, out, &lc, POISON_OUTPUT) };
+    gemm_fill(c, &g);
+    box_snapshot(&g.a);
+    box_snapshot(&g.b);
+    gemm_reset(c, &g);
+    return g;
+}
+
+/* Runs one row; false: it does not support the case. */
+static bool gemm_run(const struct impl *row, const struct gemm_case *c, struct gemm_build *g, int32_t threads,
+                     int fill, char *why, size_t cap)
+{
+    static struct problem p;
+    const qattn_matmul_params params = {
+        .struct_size = sizeof params, .alpha = c->alpha, .beta = c->beta, .num_threads = threads,
+        .flags = (c->as_given ? QATTN_FLAG_SCALE_AS_GIVEN : 0u) | (c->invariant ? QATTN_FLAG_BATCH_INVARIANT : 0u),
+    };
+    const int32_t status = qattn__problem_matmul(&p, c->op, &g->a.t, &g->b.t, &g->c.t, &params, false);
+    if (status != QATTN_OK) {
+        note_failure("valid arguments refused with %d", status);
+        return true;
+    }
+    if (!row->supports(&p, why, cap))
+        return false;
+    struct scratch workspace = scratch_new(row->workspace(&p), fill);
+    p.workspace = (char *)workspace.data;
+    p.workspace_bytes = workspace.bytes;
+    const int32_t ran = row->run(&p, NULL);
+    if (ran != QATTN_OK)
+        note_failure("run returned %d", ran);
+    if (!scratch_intact(&workspace))
+        note_failure("bytes after the workspace were written");
+    scratch_free(&workspace);
+    if (!box_intact(&g->a) || !box_intact(&g->b))
+        note_failure("an input was changed");
+    return true;
+}
+
+static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_build *g)
+{
+    const double alpha = c->alpha == 0 && !c->as_given ? 1 : (double)c->alpha;
+    const int64_t group = c->hb ? c->h / c->hb : 1;
+    double worst = 0;
+    for (int64_t b = 0; b < c->b; b++)
+        for (int64_t h = 0; h < c->h; h++)
+            for (int64_t m = 0; m < c->m; m++) {
+                const double *x = normal_row(c->in, gemm_key(c, 'a', b, h, m));
+                const double *old = normal_row(c->out, gemm_key(c, 'c', b, h, m));
+                for (int64_t n = 0; n < c->n; n++) {
+                    const double *y = normal_row(c->in, gemm_key(c, 'b', b, h / group, n));
+                    double sum = 0, absolute = 0;
+                    for (int64_t k = 0; k < c->k; k++) {
+                        sum += x[k] * y[k];
+                        absolute += fabs(x[k] * y[k]);
+                    }
+                    const double base = c->beta == 0 ? 0 : (double)c->beta * old[n], want = alpha * sum + base;
+                    const double bound = tolerance_matmul(c->out, c->k, want, fabs(alpha) * absolute, fabs(base));
+                    const double got = box_get(&g->c, b, h, m, n), ratio = fabs(got - want) / bound;
+                    if (!(ratio <= 1))
+                        note_failure("c b%lld h%lld m%lld n%lld is %.9g, want %.9g (%.3g x the bound)", (long long)b,
+                                     (long long)h, (long long)m, (long long)n, got, want, ratio);
+                    worst = fmax(worst, ratio);
+                    box_expect_written(&g->c, b, h, m, n);
+                }
+            }
+    if (!box_intact(&g->c))
+        note_failure("bytes outside c were changed");
+    char key[96];
+    snprintf(key, sizeof key, "%s %s>%s matmul", id, format_name(c->in), format_name(c->out));
+    report_ratio(key, worst);
+}
+
+static void gemm_check(const struct gemm_case *c)
+{
+    char text[200], why[192], label[96];
+    gemm_text(c, text, sizeof text);
+    case_begin("build/%s", text);
+    struct gemm_build g = gemm_build_new(c);
+    for (int i = 0; i < qattn__impl_count; i++) {
+        const struct impl *row = &qattn__impls[i];
+        if (!attn_row_wanted(row))
+            continue;
+        case_begin("%s/%s", row->id, text);
+        snprintf(label, sizeof label, "%s/%s", c->op == OP_MATMUL ? "matmul" : "matmul_nt", row->id);
+        if (!gemm_run(row, c, &g, 1, 0xFF, why, sizeof why)) {
+            count_skipped(label, why, 1);
+            continue;
+        }
+        count_run(label, 1);
+        gemm_compare(row->id, c, &g);
+        void *first = memcpy(malloc(g.c.bytes), g.c.mem, g.c.bytes);
+        gemm_reset(c, &g);
+        gemm_run(row, c, &g, 3, 0x00, why, sizeof why);
+        if (memcmp(first, g.c.mem, g.c.bytes) != 0)
+            note_failure("second run (3 threads, other workspace contents) gave other bits");
+        free(first);
+        gemm_reset(c, &g);
+    }
+    box_free(&g.a);
+    box_free(&g.b);
+    box_free(&g.c);
+}
+
+static struct gemm_case *gemms;
+static int64_t num_gemms;
+
+static void gemm_push(struct gemm_case c)
+{
+    gemms = realloc(gemms, (size_t)(num_gemms + 1) * sizeof *gemms);
+    c.seed = num_gemms + 1;
+    c.lay = num_gemms % 4 < 2 ? num_gemms % 4 : num_gemms;
+    gemms[num_gemms++] = c;
+}
+
+static void gemm_grid(void)
+{
+    static const int64_t sizes[] = { 0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 100, 129 };
+    static const struct { int32_t in, out;
+    } types[] = {
+        { QATTN_DTYPE_F32, QATTN_DTYPE_F32 },   { QATTN_DTYPE_F16, QATTN_DTYPE_F16 },
+        { QATTN_DTYPE_BF16, QATTN_DTYPE_BF16 }, { QATTN_DTYPE_F16, QATTN_DTYPE_F32 },
+        { QATTN_DTYPE_BF16, QATTN_DTYPE_F32 },
+    };
+    static const float alphas[] = { 0, 1, -2, 0.125f }, betas[] = { 0, 1, -0.5f, 0 };
+    struct rng r = { 20261129, 0 };
+    enum { SIZES = sizeof sizes / sizeof *sizes, RANDOM = 500 };
+    for (int op = OP_MATMUL; op <= OP_MATMUL_NT; op++) {
+        for (int axis = 0; axis < 3; axis++)             /* each axis through every size */
+            for (int i = 0; i < SIZES; i++)
+                for (int t = 0; t < 5; t++) {
+                    const int64_t s = sizes[i];
+                    gemm_push((struct gemm_case){ .op = (enum op)op,
+                                                  .in = types[t].in,
+                                                  .out = types[t].out,
+                                                  .b = 1,
+                                                  .h = 2,
+                                                  .hb = 1,
+                                                  .m = axis == 0 ? s : 9,
+                                                  .n = axis == 1 ? s : 20,
+                                                  .k = axis == 2 ? s : 33,
+                                                  .alpha = alphas[(t + i) % 4],
+                                                  .beta = betas[i % 4] });
+                }
+        for (int i = 0; i < RANDOM; i++) {
+            const int64_t t = rng_below(&r, 5), hb = rng_below(&r, 4), group = 1 + rng_below(&r, 4);
+            gemm_push(
+                (struct gemm_case){ .op = (enum op)op,
+                                    .in = types[t].in,
+                                    .out = types[t].out,
+                                    .b = rng_below(&r, 3),
+                                    .h = hb * group,
+                                    .hb = hb,
+                                    .m = sizes[rng_below(&r, SIZES)],
+                                    .n = sizes[rng_below(&r, SIZES)],
+                                    .k = rng_below(&r, 10) ? sizes[rng_below(&r, SIZES)] : 1024,
+                                    .alpha = alphas[rng_below(&r, 4)],
+                                    .beta = betas[rng_below(&r, 4)],
+                                    .as_given = rng_below(&r, 8) == 0,
+                                    .invariant = rng_below(&r, 4) == 0 });
+        }
+    }
+}
+
+START_TEST(matmul)
+{
+    failures_clear();
+    for (int64_t i = (int64_t)_i * BLOCK; i < num_gemms && i < (int64_t)(_i + 1) * BLOCK; i++)
+        if (!grid_small() || i % 9 == 0)
+            gemm_check(&gemms[i]);
+    ck_assert_int_eq(failures(), 0);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- merge */
+
+struct merge_case {
+    int32_t in, out;
+    int64_t parts, b, h, s, dv, seed;
+    bool base2, no_lse, in_place, random_layout;
+};
+
+/* The LSE of a part: now and then nothing was seen, and its o is NaN then. */
+static double merge_lse(const struct merge_case *c, int64_t part, uint64_t row)
+{
+    const uint64_t key = hash64(hash64((uint64_t)c->seed + 77, (uint64_t)part), row);
+    const double scale = row % 3 == 0 ? 30 : 2;
+    return key % 5 == 0 || row % 11 == 10 ? -INFINITY : (float)(scale * *normal_row(QATTN_DTYPE_F32, key));
+}
+
+static const double *merge_o(const struct merge_case *c, int64_t part, uint64_t row)
+{
+    return normal_row(c->in, hash64(hash64((uint64_t)c->seed, (uint64_t)part), row));
+}
+
+static uint64_t merge_row(const struct merge_case *c, int64_t b, int64_t h, int64_t s)
+{
+    return (uint64_t)((b * c->h + h) * c->s + s);
+}
+
+struct merge_build { struct box o_parts[64], lse_parts[64], o, lse; qattn_tensor o_tensors[64], lse_tensors[64]; };
+
+static void merge_fill(const struct merge_case *c, struct merge_build *m)
+{
+    const int64_t o[4] = { c->b, c->h, c->s, c->dv }, lse[4] = { c->b, c->h, c->s, 1 };
+    struct rng r = { (uint64_t)c->seed, 0 };
+    for (int64_t i = 0; i < c->parts + 1; i++) {
+        const bool result = i == c->parts;
+        const struct layout lo = c->random_layout ? layout_random(&r) : layout_packed(1 + i % 3);
+        const struct layout ll = c->random_layout ? layout_random(&r) : layout_packed(QATTN_LAYOUT_BHSD);
+        struct box *po = result ? &m->o : &m->o_parts[i], *pl = result ? &m->lse : &m->lse_parts[i];
+        *po = box_new(result ? c->out : c->in, o, &lo, result ? POISON_OUTPUT : POISON_INPUT);
+        *pl = box_new(QATTN_DTYPE_F32, lse, &ll, result ? POISON_OUTPUT : POISON_INPUT);
+        for (int64_t b = 0; b < c->b && !result; b++)
+            for (int64_t h = 0; h < c->h; h++)
+                for (int64_t s = 0; s < c->s; s++) {
+                    const uint64_t row = merge_row(c, b, h, s);
+                    const double l = merge_lse(c, i, row), *values = merge_o(c, i, row);
+                    box_set(pl, b, h, s, 0, c->base2 ? l / log(2.0) : l);
+                    for (int64_t d = 0; d < c->dv; d++)
+                        box_set(po, b, h, s, d, l == -INFINITY ? (double)NAN : values[d]);
+                }
+        box_snapshot(po);
+        box_snapshot(pl);
+        if (!result) {
+            m->o_tensors[i] = po->t;
+            m->lse_tensors[i] = pl->t;
+        }
+    }
+}
+
+static void merge_compare(const char *id, const struct merge_case *c, struct merge_build *m,
+                          struct box *o, struct box *lse)
+{
+    double worst = 0;
+    for (int64_t b = 0; b < c->b; b++)
+        for (int64_t h = 0; h < c->h; h++)
+            for (int64_t s = 0; s < c->s; s++) {
+                const uint64_t row = merge_row(c, b, h, s);
+                double top = -INFINITY, sum = 0, magnitude = 0, merged[NORMAL_MAX_ROW] = { 0 },
+                       size[NORMAL_MAX_ROW] = { 0 };
+                for (int64_t i = 0; i < c->parts; i++) {
+                    const double l = merge_lse(c, i, row);
+                    top = fmax(top, l);
+                    if (l > -INFINITY)
+                        magnitude = fmax(magnitude, fabs(l));
+                }
+                for (int64_t i = 0; i < c->parts && top > -INFINITY; i++) {
+                    const double w = exp(merge_lse(c, i, row) - top), *part = merge_o(c, i, row);
+                    sum += w;
+                    for (int64_t d = 0; d < c->dv && w > 0; d++) {
+                        merged[d] += w * part[d];
+                        size[d] += w * fabs(part[d]);
+                    }
+                }
+                for (int64_t d = 0; d < c->dv; d++) {
+                    const double want = sum > 0 ? merged[d] / sum : 0, got = box_get(o, b, h, s, d);
+                    const double ratio =
+                        fabs(got - want) /
+                        tolerance_merge(c->out, magnitude, want, sum > 0 ? size[d] / sum : 0);
+                    if (!(ratio <= 1))
+                        note_failure("o b%lld h%lld s%lld d%lld is %.9g, want %.9g (%.3g x the bound)", (long long)b,
+                                     (long long)h, (long long)s, (long long)d, got, want, ratio);
+                    worst = fmax(worst, ratio);
+                    box_expect_written(o, b, h, s, d);
+                }
+                if (c->no_lse)
+                    continue;
+                const double want = sum > 0 ? top + log(sum) : -INFINITY;
+                const double got = box_get(lse, b, h, s, 0) * (c->base2 ? log(2.0) : 1);
+                if (want == -INFINITY
+                        ? got != want
+                        : !(fabs(got - want) <=
+                            tolerance_lse(tolerance_score(0, magnitude), magnitude, want)))
+                    note_failure("lse b%lld h%lld s%lld is %.9g, want %.9g", (long long)b,
+                                 (long long)h, (long long)s, got, want);
+                box_expect_written(lse, b, h, s, 0);
+            }
+    if (!box_intact(o) || !box_intact(lse))
+        note_failure("bytes outside the result were changed");
+    for (int64_t i = 0; i < c->parts; i++)
+        if ((&m->o_parts[i] != o && !box_intact(&m->o_parts[i])) ||
+            (&m->lse_parts[i] != lse && !box_intact(&m->lse_parts[i])))
+            note_failure("part %lld was changed", (long long)i);
+    char key[96];
+    snprintf(key, sizeof key, "%s %s>%s merge", id, format_name(c->in), format_name(c->out));
+    report_ratio(key, worst);
+}
+
+static void merge_check_row(const struct impl *row, const struct merge_case *c,
+                            struct merge_build *m, const char *text)
+{
+    static struct problem p;
+    char why[192], label[96];
+    struct box *const o = c->in_place ? &m->o_parts[0] : &m->o, *const lse = c->in_place ? &m->lse_parts[0] : &m->lse;
+    const qattn_merge_params params = { .struct_size = sizeof params, .flags = c->base2 ? QATTN_FLAG_LSE_BASE2 : 0u,
+                                        .num_threads = 1 + (int32_t)(c->seed % 3) };
+    case_begin("%s/%s", row->id, text);
+    snprintf(label, sizeof label, "merge/%s", row->id);
+    const int32_t status = qattn__problem_merge(&p, c->parts, m->o_tensors, m->lse_tensors, &o->t,
+                                                c->no_lse ? NULL : &lse->t, &params, false);
+    if (status != QATTN_OK) {
+        note_failure("valid arguments refused with %d", status);
+        return;
+    }
+    if (!row->supports(&p, why, sizeof why)) {
+        count_skipped(label, why, 1);
+        return;
+    }
+    struct scratch workspace = scratch_new(row->workspace(&p), 0xFF);
+    p.workspace = (char *)workspace.data;
+    p.workspace_bytes = workspace.bytes;
+    if (row->run(&p, NULL) != QATTN_OK)
+        note_failure("run failed");
+    if (!scratch_intact(&workspace))
+        note_failure("bytes after the workspace were written");
+    scratch_free(&workspace);
+    count_run(label, 1);
+    merge_compare(row->id, c, m, o, lse);
+}
+
+static void merge_check(const struct merge_case *c)
+{
+    char text[200];
+    snprintf(text, sizeof text,
+             "merge %s out=%s parts=%lld b%lld h%lld s%lld d%lld%s%s%s seed=%lld",
+             format_name(c->in), format_name(c->out), (long long)c->parts, (long long)c->b,
+             (long long)c->h, (long long)c->s, (long long)c->dv, c->base2 ? " base2" : "",
+             c->no_lse ? " no_lse" : "", c->in_place ? " in_place" : "", (long long)c->seed);
+    for (int i = 0; i < qattn__impl_count; i++) {
+        if (!attn_row_wanted(&qattn__impls[i]))
+            continue;
+        static struct merge_build m;
+        memset(&m, 0, sizeof m);
+        merge_fill(c, &m);
+        merge_check_row(&qattn__impls[i], c, &m, text);
+        for (int64_t k = 0; k < c->parts; k++) {
+            box_free(&m.o_parts[k]);
+            box_free(&m.lse_parts[k]);
+        }
+        box_free(&m.o);
+        box_free(&m.lse);
+    }
+}
+
+START_TEST(merge)
+{
+    enum { CASES = 300 };
+    static const int32_t types[] = { QATTN_DTYPE_F32, QATTN_DTYPE_F16, QATTN_DTYPE_BF16 };
+    static const int64_t widths[] = { 0, 1, 3, 16, 33, 64, 128, 200 }, counts[] = { 1, 2, 3, 8, 64 };
+    struct rng r = { 4242, 0 };
+    failures_clear();
+    for (int64_t i = 0; i < CASES; i++) {
+        struct merge_case c = { .in = types[i % 3],
+                                .parts = counts[rng_below(&r, 5)],
+                                .b = i == 0 ? 0 : 1 + rng_below(&r, 2),
+                                .h = 1 + rng_below(&r, 3),
+                                .s = rng_below(&r, 20),
+                                .dv = widths[rng_below(&r, 8)],
+                                .seed = i + 1,
+                                .base2 = rng_below(&r, 3) == 0,
+                                .no_lse = rng_below(&r, 4) == 0,
+                                .random_layout = rng_below(&r, 2) };
+        c.out = rng_below(&r, 3) ? c.in : QATTN_DTYPE_F32;
+        c.in_place = c.in == c.out && rng_below(&r, 3) == 0;
+        if (!grid_small() || i % 9 == 0)
+            merge_check(&c);
+    }
+    ck_assert_int_eq(failures(), 0);
+}
+END_TEST
+
+void check_gemm_add(Suite *s)
+{
+    gemm_grid();
+    TCase *t = tcase_create("matmul"), *u = tcase_create("merge");
+    tcase_set_timeout(t, 300);
+    tcase_set_timeout(u, 300);
+    tcase_add_loop_test(t, matmul, 0, (int)((num_gemms + BLOCK - 1) / BLOCK));
+    tcase_add_test(u, merge);
+    suite_add_tcase(s, t);
+    suite_add_tcase(s, u);
+}

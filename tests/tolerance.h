@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* The one place where the tests' error bounds live; docs/numerics.md derives them. */
+#ifndef QATTN_TESTS_TOLERANCE_H
+#define QATTN_TESTS_TOLERANCE_H
+
+#include <stdint.h>
+
+/* Unit roundoff of a type: 2^-24 f32, 2^-11 f16, 2^-8 bf16. */
+double tolerance_unit(int32_t dtype);
+
+/* Unit to which a path may round P before P V: that of v; for 8-bit v that of a 16-bit q, else bf16's. */
+double tolerance_unit_p(int32_t q_dtype, int32_t v_dtype);
+
+/* Half the spacing of the type's subnormal numbers: the absolute part of one rounding. */
+double tolerance_tiny(int32_t dtype);
+
+/* e_s: fp32 error of one final score. d: terms of the dot product (0: the score was given). magnitude: max over
+ * visible keys of |scale| sum |q_i k_i| + |bias| + |alibi|. */
+double tolerance_score(int64_t d, double magnitude);
+
+/* |O - O64| for one element. e_s from tolerance_score; o_abs = sum_j p_j |v_j|. */
+double tolerance_output(int32_t q_dtype, int32_t v_dtype, int32_t o_dtype, double e_s, double o64, double o_abs);
+
+/* |LSE - LSE64|, both as natural logarithms (convert a base-2 result first). */
+double tolerance_lse(double e_s, double magnitude, double lse64);
+
+/* One score of stage 0, 1 or 2 stored in `dtype`; one probability (stage 3, or softmax's y). */
+double tolerance_stored_score(int32_t dtype, double e_s, double s64);
+double tolerance_probability(int32_t dtype, double e_s, double p64);
+
+/* |C - C64| of a matmul over k terms; c_abs = |alpha| sum |a b|, base = |beta c|. */
+double tolerance_matmul(int32_t c_dtype, int64_t k, double c64, double c_abs, double base);
+
+/* One element of a merge of parts; magnitude = max |lse_i|, o_abs = sum w_i |o_i| / sum w_i. */
+double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_abs);
+
+/* Root mean square error allowed, in units of the plain algorithm's: element types of 16 and 8 bits, and f32, where
+ * the plain algorithm's own error is rounding noise. */
+#define TOLERANCE_RMS_FACTOR 1.1
+#define TOLERANCE_RMS_FACTOR_F32 3.0
+
+/* The same with a floor for 16 and 8 bits: fp32 noise, 2^-22 of rms(o_abs), for rows where the plain algorithm
+ * rounds nothing (one key, equal scores). */
+double tolerance_rms(int32_t q_dtype, double plain, double o_abs);
+
+#endif
