@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * The one benchmark driver. It walks the library's own table of implementations, checks each case against fp64 and
+ * then times it: a kernel cannot be fast and untested. bench/README.md explains options, words and columns.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_matrix.h"
+#include "bench_measure.h"
+#include "roofline.h"
+
+enum { MAX_SUITES = 32, MAX_CASES = 32 };
+
+struct options {
+    const char *suites[MAX_SUITES], *cases[MAX_CASES];
+    int num_suites, num_cases;
+    const char *impl;            /* NULL: the fastest row that runs the case; "all"; "api"; an id */
+    const char *csv_path, *label;
+    int threads;                 /* 0: the library's default */
+    bool list, matrix;
+    struct bench_settings settings;
+};
+
+struct run {
+    struct options opt;
+    FILE *csv;
+    int lines, skipped, bad;     /* bad: wrong or failed */
+};
+
+static const char usage[] =
+    "qattn_bench [options]: checks and times libqattn's implementations\n"
+    "  --suite FILE   cases from a file, one a line (repeatable)\n"
+    "  --case TEXT    one case, e.g. 'flash f32 hq16 hkv8 sq512 sk512 d128 causal' (repeatable)\n"
+    "  --impl ID      a row of the table; 'all' rows; 'api': the public call with its checks and\n"
+    "                 dispatch; default: the fastest row that supports the case\n"
+    "  --threads N    CPU threads; default: as the library chooses\n"
+    "  --ms N         time to spend on one line (default 200)\n"
+    "  --repeat N     exactly N timed calls instead\n"
+    "  --cold         evict the tensors from the caches before each call\n"
+    "  --csv FILE     also write CSV\n"
+    "  --label TEXT   appended to the CSV's version column\n"
+    "  --list         the table of implementations, and which run here\n"
+    "  --matrix       the support matrix in Markdown\n";
+
+/* ---------------------------------------------------------------- options */
+
+static const char *next_argument(int argc, char **argv, int *i)
+{
+    if (*i + 1 >= argc) {
+        fprintf(stderr, "qattn_bench: %s needs a value\n", argv[*i]);
+        exit(2);
+    }
+    return argv[++*i];
+}
+
+static double next_number(int argc, char **argv, int *i, double least)
+{
+    const char *const name = argv[*i], *const text = next_argument(argc, argv, i);
+    char *end;
+    const double value = strtod(text, &end);
+    if (*end || end == text || !(value >= least && value < 1e6)) {
+        fprintf(stderr, "qattn_bench: %s %s: a number of at least %g, please\n", name, text, least);
+        exit(2);
+    }
+    return value;
+}
+
+static void add_text(const char **list, int *count, int max, const char *text)
+{
+    if (*count == max) {
+        fprintf(stderr, "qattn_bench: at most %d of an option\n", max);
+        exit(2);
+    }
+    list[(*count)++] = text;
+}
+
+static void parse_options(struct options *opt, int argc, char **argv)
+{
+    opt->settings.ms = 200;
+    opt->label = "";
+    for (int i = 1; i < argc; i++) {
+        const char *const name = argv[i];
+        if (!strcmp(name, "--suite"))
+            add_text(opt->suites, &opt->num_suites, MAX_SUITES, next_argument(argc, argv, &i));
+        else if (!strcmp(name, "--case"))
+            add_text(opt->cases, &opt->num_cases, MAX_CASES, next_argument(argc, argv, &i));
+        else if (!strcmp(name, "--impl"))
+            opt->impl = next_argument(argc, argv, &i);
+        else if (!strcmp(name, "--csv"))
+            opt->csv_path = next_argument(argc, argv, &i);
+        else if (!strcmp(name, "--label"))
+            opt->label = next_argument(argc, argv, &i);
+        else if (!strcmp(name, "--threads"))
+            opt->threads = (int)next_number(argc, argv, &i, 0);
+        else if (!strcmp(name, "--repeat"))
+            opt->settings.repeat = (int)next_number(argc, argv, &i, 1);
+        else if (!strcmp(name, "--ms"))
+            opt->settings.ms = next_number(argc, argv, &i, 1);
+        else if (!strcmp(name, "--cold"))
+            opt->settings.cold = true;
+        else if (!strcmp(name, "--list"))
+            opt->list = true;
+        else if (!strcmp(name, "--matrix"))
+            opt->matrix = true;
+        else {
+            fputs(usage, strcmp(name, "--help") ? stderr : stdout);
+            exit(strcmp(name, "--help") ? 2 : 0);
+        }
+    }
+}
+
+static const struct impl *find_impl(const char *id)
+{
+    for (int i = 0; i < qattn__impl_count; i++)
+        if (!strcmp(qattn__impls[i].id, id))
+            return &qattn__impls[i];
+    fprintf(stderr, "qattn_bench: no implementation '%s'; --list shows them\n", id);
+    exit(2);
+}
+
+/* ---------------------------------------------------------------- output */
+
+static const char csv_header[] =
+    "suite,case,op,impl,dtype,threads,median_us,min_us,p95_us,gflops,gbs,roofline_share,"
+    "workspace_bytes,max_err,version\n";
+
+static void print_table_head(void)
+{
+    printf("%-66s %-12s %3s %10s %10s %8s %7s %5s %9s\n", "case", "impl", "thr", "median us", "min us",
+           "GFLOP/s", "GB/s", "roof", "max err");
+}
+
+/* Peak of the best instructions this CPU has. */
+static double best_flops(int threads)
+{
+    double flops = 0;
+    for (int32_t arch = CPU_ARCH_AVX512; arch >= CPU_ARCH_GENERIC && flops == 0; arch--)
+        flops = roofline_flops(arch, threads);
+    return flops;
+}
+
+/* Time the machine needs at least, over the time taken: 1 is perfect. 16-bit types too are multiplied in
+ * fp32, so its multiply-adds are the ceiling of every row of today. */
+static double roofline_share(const struct impl *impl, const struct bench_work *w, int threads,
+                             double seconds)
+{
+    const double flops = impl ? roofline_flops(impl->arch, threads) : best_flops(threads);
+    const double read = roofline_read(w->bytes, threads);
+    const double compute = flops > 0 ? w->flop / flops : 0, memory = read > 0 ? w->bytes / read : 0;
+    return (compute > memory ? compute : memory) / seconds;
+}
+
+/* What one line of output says, apart from the names. */
+struct line { double median_us, min_us, p95_us, gflops, gbs, share; int threads; };
+
+static void write_csv(const struct run *run, const char *suite, const struct bench_case *c,
+                      const char *id, const struct bench_result *r, const struct line *l)
+{
+    fprintf(run->csv, "%s,\"%s\",%s,%s,%s,%d,", suite, c->text, bench_case_op_word(c), id,
+            qattn__dtype_name(c->dtype), l->threads);
+    fprintf(run->csv, "%.3f,%.3f,%.3f,%.3f,%.3f,%.4f,", l->median_us, l->min_us, l->p95_us, l->gflops,
+            l->gbs, l->share);
+    fprintf(run->csv, "%zu,%.3e,%d.%d.%d%s%s\n", r->workspace_bytes, r->max_err, QATTN_VERSION_MAJOR,
+            QATTN_VERSION_MINOR, QATTN_VERSION_PATCH, run->opt.label[0] ? "+" : "", run->opt.label);
+    fflush(run->csv);
+}
+
+static void report(struct run *run, const char *suite, const struct bench_case *c,
+                   const struct impl *impl, const struct bench_result *r, int threads)
+{
+    const struct bench_work w = bench_case_work(c);
+    const char *const id = impl ? impl->id : "api";
+    const struct line l = {
+        1e6 * r->median, 1e6 * r->min, 1e6 * r->p95, 1e-9 * w.flop / r->median,
+        1e-9 * w.bytes / r->median, roofline_share(impl, &w, threads, r->median), threads,
+    };
+    printf("%-66s %-12s %3d %10.1f %10.1f %8.1f %7.1f %5.2f %9.1e\n", c->text, id, threads,
+           l.median_us, l.min_us, l.gflops, l.gbs, l.share, r->max_err);
+    fflush(stdout);
+    run->lines++;
+    if (run->csv)
+        write_csv(run, suite, c, id, r, &l);
+}
+
+/* ---------------------------------------------------------------- cases */
+
+static const char *const verdict_words[] = { "ok", "skipped", "FAILED", "WRONG" };
+
+/* true: the case has been dealt with (measured, wrong or failed); false: this row does not run it. */
+static bool run_impl(struct run *run, const char *suite, const struct bench_case *c,
+                     struct bench_data *d, const struct impl *impl, bool say_unsupported)
+{
+    const struct bench_result r = bench_measure(impl, d, c, &run->opt.settings);
+    const char *const id = impl ? impl->id : "api";
+    if (r.verdict == BENCH_OK)
+        report(run, suite, c, impl, &r, d->problem.num_threads);
+    else if (r.verdict != BENCH_UNSUPPORTED || say_unsupported)
+        printf("%-66s %-12s %s: %s\n", c->text, id, verdict_words[r.verdict], r.why);
+    run->bad += r.verdict == BENCH_WRONG || r.verdict == BENCH_FAILED;
+    return r.verdict != BENCH_UNSUPPORTED;
+}
+
+static void run_impls(struct run *run, const char *suite, const struct bench_case *c,
+                      struct bench_data *d)
+{
+    const char *const want = run->opt.impl;
+    const bool all = want && !strcmp(want, "all");
+    bool done = false;
+    if (want && !strcmp(want, "api"))
+        done = run_impl(run, suite, c, d, NULL, true);
+    else if (want && !all)
+        done = run_impl(run, suite, c, d, find_impl(want), true);
+    else
+        for (int i = 0; i < qattn__impl_count && (all || !done); i++)
+            done |= run_impl(run, suite, c, d, &qattn__impls[i], all);
+    if (!done) {
+        run->skipped++;
+        if (!want)
+            printf("%-66s no implementation\n", c->text);
+    }
+}
+
+static void run_case(struct run *run, const char *suite, const char *where, const char *text)
+{
+    static struct bench_case c;
+    static struct bench_data d;
+    char why[512];
+    if (!bench_case_parse(&c, text, why, sizeof why)) {
+        fprintf(stderr, "%s: %s\n", where, why);
+        exit(2);
+    }
+    if (!bench_data_make(&d, &c, run->opt.threads, false, why, sizeof why)) {
+        printf("%-66s FAILED: %s\n", c.text, why);
+        run->bad++;
+        return;
+    }
+    run_impls(run, suite, &c, &d);
+    bench_data_free(&d);
+}
+
+/* "bench/suites/prefill.txt" -> "prefill" */
+static void name_suite(char *out, size_t cap, const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    snprintf(out, cap, "%s", slash ? slash + 1 : path);
+    char *const dot = strrchr(out, '.');
+    if (dot && dot != out)
+        *dot = 0;
+}
+
+/* One case a line; '#' begins a comment. */
+static void run_suite(struct run *run, const char *path)
+{
+    char line[512], suite[64], where[512];
+    FILE *const file = fopen(path, "r");
+    if (!file) {
+        fprintf(stderr, "qattn_bench: %s: %s\n", path, strerror(errno));
+        exit(2);
+    }
+    name_suite(suite, sizeof suite, path);
+    printf("\nsuite %s\n", suite);
+    print_table_head();
+    for (int number = 1; fgets(line, sizeof line, file); number++) {
+        line[strcspn(line, "#\r\n")] = 0;
+        if (!line[strspn(line, " \t")])
+            continue;
+        snprintf(where, sizeof where, "%s:%d", path, number);
+        run_case(run, suite, where, line);
+    }
+    fclose(file);
+}
+
+/* ---------------------------------------------------------------- the table */
+
+static void print_impls(void)
+{
+    static struct bench_case c;
+    static struct bench_data d;
+    char why[512];
+    if (!bench_case_parse(&c, "flash f32 b1 hq2 hkv1 sq64 sk64 d64", why, sizeof why)
+        || !bench_data_make(&d, &c, 0, true, why, sizeof why)) {
+        fprintf(stderr, "qattn_bench: %s\n", why);
+        exit(3);
+    }
+    printf("implementations, fastest first; asked with %s\n", c.text);
+    for (int i = 0; i < qattn__impl_count; i++) {
+        const struct impl *const impl = &qattn__impls[i];
+        why[0] = 0;
+        const bool here = impl->device_type == d.problem.device_type;
+        if (here && impl->supports(&d.problem, why, sizeof why))
+            printf("  %-14s runs\n", impl->id);
+        else
+            printf("  %-14s does not run: %s\n", impl->id, here ? why : "it is for another device");
+    }
+    bench_data_free(&d);
+}
+
+/* 0: all right; 1: a case was wrong or failed; 2: usage. */
+int main(int argc, char **argv)
+{
+    static struct run run;
+    char info[256];
+    parse_options(&run.opt, argc, argv);
+    if (run.opt.matrix) {
+        bench_print_matrix();
+        return 0;
+    }
+    qattn_build_info(info, sizeof info);
+    printf("%s\n", info);
+    if (run.opt.list) {
+        print_impls();
+        return 0;
+    }
+    if (!run.opt.num_suites && !run.opt.num_cases) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (run.opt.csv_path && !(run.csv = fopen(run.opt.csv_path, "w"))) {
+        fprintf(stderr, "qattn_bench: %s: %s\n", run.opt.csv_path, strerror(errno));
+        return 2;
+    }
+    if (run.csv)
+        fputs(csv_header, run.csv);
+    if (run.opt.num_cases)
+        print_table_head();
+    for (int i = 0; i < run.opt.num_cases; i++)
+        run_case(&run, "-", "--case", run.opt.cases[i]);
+    for (int i = 0; i < run.opt.num_suites; i++)
+        run_suite(&run, run.opt.suites[i]);
+    printf("\n%d lines, %d cases skipped, %d wrong or failed\n", run.lines, run.skipped, run.bad);
+    if (run.csv && fclose(run.csv)) {
+        fprintf(stderr, "qattn_bench: %s: %s\n", run.opt.csv_path, strerror(errno));
+        return 1;
+    }
+    return run.bad ? 1 : 0;
+}
