@@ -110,9 +110,20 @@ CPU_ISA_SRC := \
   src/cpu/flash.c src/cpu/flash_tile.c src/cpu/flash_decode.c src/cpu/flash_finish.c \
   src/cpu/gqa.c src/cpu/gemm.c src/cpu/softmax.c src/cpu/merge.c
 
-# CUDA=1 only
-CUDA_SRC := src/cuda/device.c
-CUDA_KERNELS :=
+# CUDA=1 only: host code, then kernels
+CUDA_SRC := src/cuda/device.c src/cuda/context.c src/cuda/launch.c src/cuda/workspace.c src/cuda/pointers.c \
+  $(addprefix src/cuda/simt/, simt.c flash_simt.c gemm_simt.c softmax_simt.c gqa_simt.c merge_simt.c) \
+  $(addprefix src/cuda/sm80/, sm80.c flash_sm80.c decode_sm80.c tf32_sm80.c gemm_sm80.c gqa_sm80.c)
+SIMT_KERNELS := flash_simt_combine.cu gemm_simt_kernels.cu gemm_f32_simt.cu softmax_simt_kernels.cu \
+  merge_simt_kernels.cu widen_simt.cu \
+  $(addprefix inst/, flash_simt_f32.cu flash_simt_f16.cu flash_simt_bf16.cu flash_simt_byte.cu)
+# sm80: attention in one pass, decode, f32 through TF32, products
+SM80_FLASH  := $(addprefix inst/flash_sm80_, f16_64.cu f16_128.cu f16_256.cu bf16_64.cu bf16_128.cu bf16_256.cu)
+SM80_DECODE := decode_combine.cu $(addprefix inst/, decode_f16.cu decode_bf16.cu)
+SM80_TF32   := inst/tf32_3x.cu inst/tf32_1x.cu
+SM80_GEMM   := $(addprefix inst/, gemm_f16.cu gemm_bf16.cu gemm_tf32.cu)
+CUDA_KERNELS := $(addprefix src/cuda/simt/, $(SIMT_KERNELS)) \
+  $(addprefix src/cuda/sm80/, $(SM80_FLASH) $(SM80_DECODE) $(SM80_TF32) $(SM80_GEMM))
 
 # ---------------------------------------------------------------- flags
 
@@ -159,8 +170,9 @@ ISA_avx2    := -DQATTN_ISA_AVX2 -mavx2 -mfma -mf16c
 ISA_avx512  := -DQATTN_ISA_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 
 GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
-NVFLAGS := -std=c++17 -O3 $(if $(filter 1,$(DEBUG)),-lineinfo) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden \
-  --Werror cross-execution-space-call -Iinclude -Isrc -DQATTN_CUDA=1 $(GENCODE)
+NVFLAGS := -std=c++17 -O3 $(if $(filter 1,$(DEBUG)),-lineinfo) -ccbin $(CXX) \
+  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions --Werror cross-execution-space-call -Iinclude -Isrc -DQATTN_CUDA=1 \
+  --compress-mode=size $(GENCODE)
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
 
 HASH_OF := $(CC) $(shell $(CC) -dumpfullversion -dumpversion) $(CXX) $(BASE) $(OPT) $(CPU_OPT) $(CFLAGS) $(CPPFLAGS) \
@@ -227,7 +239,7 @@ $(INTERNAL): $(OUT)/libqattn.a
 $(BUILD)/%.o: %.c
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) $(if $(filter src/cpu/% src/ref/%,$<),$(CPU_OPT),$(OPT)) $(if $(filter src/cuda/%,$<),$(CUDA_INC)) \
+	$(Q)$(CC) $(BASE) $(if $(filter src/cpu/% src/ref/%,$<),$(CPU_OPT),$(OPT)) $(if $(filter src/cuda/% bench/bench_device.c,$<),$(CUDA_INC)) \
 	  -MMD -MP $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 define isa_rule
@@ -241,7 +253,8 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 $(BUILD)/%.o: %.cu
 	$(say) NVCC $<
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(NVCC) $(NVFLAGS) -Xptxas -v -MMD -MP -c $< -o $@ 2> $@.log || { cat $@.log; exit 1; }
+	$(Q)grep -vE '^ptxas info|^ *[0-9]+ bytes stack frame' $@.log || :
 
 # Rewritten only when its text changes: PREFIX and friends are not part of the hash.
 PC_PATH = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
@@ -285,8 +298,8 @@ uninstall:
 # ---------------------------------------------------------------- bench
 
 BENCH_SRC := bench/qattn_bench.c bench/bench_case.c bench/bench_check.c bench/bench_data.c bench/bench_matrix.c \
-  bench/bench_measure.c bench/roofline.c
-BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(BENCH_SRC))
+  bench/bench_measure.c bench/bench_report.c bench/bench_call.c bench/bench_device.c bench/bench_upload.c bench/roofline.c
+BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(BENCH_SRC)) $(if $(filter 1,$(CUDA)),$(BUILD)/bench/roofline_device.o)
 BENCH     := $(BUILD)/bench/qattn_bench
 
 ## bench: builds the bench driver and prints its path; bench/README.md shows how to run it
@@ -298,19 +311,35 @@ $(BENCH): $(BENCH_OBJ) $(INTERNAL)
 	$(Q)$(if $(filter 1,$(CUDA)),$(CXX),$(CC)) $(SAN) -pthread -o $@ $(BENCH_OBJ) $(INTERNAL) $(CFLAGS) $(LDFLAGS) \
 	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lm
 
+BENCH_LAUNCH := $(BUILD)/bench/bench_launch
+## bench-launch: host time of calls on CUDA tensors (needs a device)
+.PHONY: bench-launch
+bench-launch: $(BENCH_LAUNCH)
+	@$(BENCH_LAUNCH)
+$(BUILD)/bench/bench_launch.o: BASE += $(if $(filter 1,$(CUDA)),$(CUDA_INC))
+$(BENCH_LAUNCH): $(BUILD)/bench/bench_launch.o $(INTERNAL)
+	$(say) LD $@
+	$(Q)$(if $(filter 1,$(CUDA)),$(CXX) -static-libstdc++ -static-libgcc,$(CC)) -pthread -o $@ $< $(INTERNAL) $(CFLAGS) $(LDFLAGS) \
+	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lm
+
 # ---------------------------------------------------------------- tests
 
+comma := ,
 # Suites of the program check_all (tests/suites.h); they see the library's private headers.
-CHECK_SRC := $(addprefix tests/, main.c support.c box.c tolerance.c qv.c recipe.c row_run.c \
+CHECK_SRC := $(addprefix tests/, main.c support.c box.c gpu.c tolerance.c qv.c recipe.c row_run.c \
   attn_build.c attn_logical.c attn_oracle.c attn_params.c attn_run.c check_gemm.c grid.c \
+  grid_tiles.c \
   case_checks.c case_data.c case_memory.c case_reruns.c case_text.c case_thin.c cases_file.c onnx_attention.c \
   test_status.c test_params.c test_tensor.c test_dispatch.c test_cuda_error.c test_badargs.c test_convert.c \
   test_ref.c test_ref_keys.c test_ref_ops.c test_pool.c test_cpu_kernels.c simd_probe_generic.c simd_probe_avx2.c \
-  simd_probe_avx512.c check_impls.c test_invariance.c test_lottery.c test_hostile.c test_huge.c test_long_keys.c \
-  test_badargs_ops.c test_recipe.c test_onnx.c test_smollm2.c test_cases.c)
+  simd_probe_avx512.c check_impls.c test_invariance.c test_lottery.c test_cuda_calls.c test_cuda_far.c test_cuda_big.c \
+  cuda_tensors.c far_memory.c test_hostile.c test_huge.c test_long_keys.c test_badargs_ops.c test_recipe.c test_onnx.c \
+  test_smollm2.c test_cases.c test_workspace.c)
 # Programs of their own that see only the public header and link the shared library
 PUBLIC_TESTS := test_abi test_dlopen test_threads test_fork test_device
-TESTS := $(addprefix $(BUILD)/tests/,check_all test_abi_cxx $(PUBLIC_TESTS))
+# CUDA=1 only: faults of CUDA, injected by functions in the place of the runtime's
+CUDA_TESTS := $(if $(filter 1,$(CUDA)),test_cuda_faults drivers/fake/libcuda.so.1)
+TESTS := $(addprefix $(BUILD)/tests/,check_all test_abi_cxx $(PUBLIC_TESTS) $(CUDA_TESTS))
 
 TEST_BASE := -std=c11 -pthread $(WARN) $(SAN) $(filter-out -DNDEBUG,$(DEFS)) -Iinclude
 RPATH     := -Wl,-rpath,'$$ORIGIN/../lib'
@@ -321,10 +350,13 @@ CHECK_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(CHECK_SRC))
 tools:
 	@sh tests/tools.sh
 
+# The oracle's loops take most of the tests' time.
+$(BUILD)/tests/attn_oracle.o: CHECK_OPT := -O3
+CHECK_OPT := -O1
 $(CHECK_OBJ): $(BUILD)/tests/%.o: tests/%.c | tools
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(TEST_BASE) -ffp-contract=off -O1 -g -Isrc -Itests \
+	$(Q)$(CC) $(TEST_BASE) -ffp-contract=off $(CHECK_OPT) -g -Isrc -Itests $(if $(filter 1,$(CUDA)),$(CUDA_INC)) \
 	  $$(pkg-config --cflags check) -MMD -MP $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 $(BUILD)/tests/check_all: $(CHECK_OBJ) $(INTERNAL)
@@ -337,13 +369,37 @@ $(addprefix $(BUILD)/tests/,$(PUBLIC_TESTS)): $(BUILD)/tests/%: tests/%.c $(OUT)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(TEST_BASE) -O1 -g -MMD -MP $(CPPFLAGS) $(CFLAGS) $< -o $@ -L$(OUT) -lqattn $(RPATH) $(LDFLAGS) -ldl -lm
 
+FAULTS_SRC := tests/test_cuda_faults.c tests/fake_cuda.c
+FAKED := DriverGetVersion GetDeviceCount DeviceGetAttribute GetDriverEntryPointByVersion GetFuncBySymbol FuncGetAttributes \
+  GetLastError StreamIsCapturing MemPoolCreate MemPoolSetAttribute MemPoolDestroy MallocFromPoolAsync FreeAsync SetDevice \
+  DeviceSynchronize StreamSynchronize Malloc
+$(BUILD)/tests/test_cuda_faults: $(FAULTS_SRC) tests/fake_cuda.h $(INTERNAL)
+	$(say) CC tests/test_cuda_faults.c
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(TEST_BASE) $(CUDA_INC) -Isrc -Itests -O1 -g $(CPPFLAGS) $(CFLAGS) $(FAULTS_SRC) -o $@ \
+	  $(addprefix -Wl$(comma)--wrap=cuda,$(FAKED)) $(INTERNAL) $(LDFLAGS) $(CUDA_LIBS) -lstdc++ -lm
+
+# A driver that is none, for test_drivers.sh
+$(BUILD)/tests/drivers/fake/libcuda.so.1: tests/fake_libcuda.c
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(TEST_BASE) -O1 -fPIC -shared $(CPPFLAGS) $(CFLAGS) $< -o $@ -Wl,-soname,libcuda.so.1 $(LDFLAGS)
+
+# The public header, the shared library, and a CUDA runtime of the program's own, as callers have it
+FRESH_SRC := tests/test_cuda_fresh.c tests/cuda_fresh_call.c tests/cuda_fresh_contexts.c
+$(BUILD)/tests/test_cuda_fresh: $(FRESH_SRC) tests/cuda_fresh.h $(OUT)/libqattn.so
+	$(say) CC $<
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(TEST_BASE) $(CUDA_INC) -Itests -O1 -g $(CPPFLAGS) $(CFLAGS) $(FRESH_SRC) -o $@ -L$(OUT) -lqattn $(RPATH) $(LDFLAGS) \
+	  $(CUDA_LIBS) -lm
+
 $(BUILD)/tests/test_abi_cxx: tests/test_abi.c $(OUT)/libqattn.so
 	$(say) CXX $<
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -x c++ -std=c++11 $(CXXWARN) $(SAN) -Iinclude -O1 -g -MMD -MP $(CPPFLAGS) $(CFLAGS) $< -o $@ \
 	  -L$(OUT) -lqattn $(RPATH) $(LDFLAGS)
 
-RUN_CHECKS = BUILD=$(BUILD) OUT=$(OUT) CUDA=$(CUDA) DEBUG=$(DEBUG) ASAN=$(ASAN) CC="$(CC)" CXX="$(CXX)" SO=$(SO_FULL) SONAME=$(SONAME) MAKE="$(MAKE)" \
+RUN_CHECKS = BUILD=$(BUILD) CUDA_HOME=$(CUDA_HOME) OUT=$(OUT) CUDA=$(CUDA) DEBUG=$(DEBUG) ASAN=$(ASAN) CC="$(CC)" CXX="$(CXX)" SO=$(SO_FULL) SONAME=$(SONAME) MAKE="$(MAKE)" \
   sh tests/run_checks.sh
 
 ## check: all tests that need no device; installs missing tools when root (same as test)
@@ -361,9 +417,23 @@ check-tsan:
 check-sanitized: $(filter-out %_cxx,$(TESTS))
 	@QATTN_TEST_GRID=$(or $(QATTN_TEST_GRID),small) $(RUN_CHECKS) sanitized
 
-## check-gpu: what needs a CUDA device
-check-gpu: $(BUILD)/tests/test_device
+# The same program with libcheck inside, for machines that have a device but no libcheck
+GPU_CHECK := $(BUILD)/tests/check_gpu
+CHECK_STATIC := -Wl,-Bstatic $$(pkg-config --static --libs-only-l check | tr ' ' '\n' | grep -E 'check|subunit' | tr '\n' ' ') \
+  -Wl,-Bdynamic
+$(GPU_CHECK): $(CHECK_OBJ) $(INTERNAL)
+	$(say) LD $@
+	$(Q)$(CXX) -static-libstdc++ -static-libgcc -pthread -o $@ $(CHECK_OBJ) $(INTERNAL) $(CFLAGS) $(LDFLAGS) $(CHECK_STATIC) \
+	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lrt -lm
+
+## check-gpu: the CUDA rows under the same suites, in QATTN_TEST_SHARDS processes; without a device it says so
+check-gpu: $(BUILD)/tests/test_device $(if $(filter 1,$(CUDA)),$(BUILD)/tests/test_cuda_fresh) $(GPU_CHECK)
 	@$(RUN_CHECKS) gpu
+
+## check-sanitizer: compute-sanitizer over part of the CUDA grid; without it or a device it says so
+.PHONY: check-sanitizer
+check-sanitizer: $(GPU_CHECK)
+	@CUDA_HOME=$(CUDA_HOME) sh tests/check_sanitizer.sh $(GPU_CHECK) $(BUILD)/sanitizer
 
 ## check-big: the large cases: on the fastest row and on generic, the oracle on sampled rows
 check-big: $(BUILD)/tests/check_all
@@ -453,10 +523,13 @@ abi-diff: $(if $(filter-out none,$(ABI_BASELINE)),$(OUT)/$(SO_FULL))
 abi-update:
 	@CC="$(CC)" sh tests/abi_update.sh build/abi-update
 
-## fatbin: registers, shared memory and spills of each CUDA kernel
-.PHONY: fatbin format tags clean help
+## fatbin: registers, shared memory and spills of each CUDA kernel; fails for a spill that src/cuda/spills.txt does not list
+.PHONY: fatbin fatbin-check format tags clean help
+KERNEL_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_KERNELS))
 fatbin:
-	@set -e; if [ -z "$(strip $(CUDA_KERNELS))" ]; then echo "fatbin: there are no CUDA kernels yet: nothing to look at"; fi
+	@$(MAKE) --no-print-directory CUDA=1 fatbin-check
+fatbin-check: $(if $(filter 1,$(CUDA)),$(KERNEL_OBJ))
+	@sh tests/fatbin.sh src/cuda/spills.txt $(KERNEL_OBJ:=.log)
 
 ## format: clang-format on every C, C++ and CUDA file
 format:

@@ -34,13 +34,13 @@ static const struct { const char *word; size_t offset; } number_words[] = {
     { "m", offsetof(struct bench_case, sq) },        { "n", offsetof(struct bench_case, sk) },
     { "k", offsetof(struct bench_case, d) },         { "page=", offsetof(struct bench_case, page) },
     { "splits=", offsetof(struct bench_case, num_splits) },
-    { "parts=", offsetof(struct bench_case, parts) },
+    { "parts=", offsetof(struct bench_case, parts) }, { "decode=", offsetof(struct bench_case, decodes) },
 };
 
 #define SWITCH(name) { #name, offsetof(struct bench_case, name) }
 static const struct { const char *word; size_t offset; } switch_words[] = {
     SWITCH(bias), SWITCH(keep), SWITCH(sinks), SWITCH(alibi), SWITCH(lse), SWITCH(scores),
-    SWITCH(packed_q), SWITCH(packed_k), SWITCH(used_k), SWITCH(descale),
+    SWITCH(packed_q), SWITCH(packed_k), SWITCH(used_k), SWITCH(ragged), SWITCH(descale),
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -113,6 +113,10 @@ static bool take_mask(struct bench_case *c, const char *word)
         c->mask |= QATTN_MASK_TOP_LEFT;
     else if (!strcmp(word, "invariant"))
         c->flags |= QATTN_FLAG_BATCH_INVARIANT;
+    else if (!strcmp(word, "3xtf32"))
+        c->precision = QATTN_PRECISION_3XTF32;
+    else if (!strcmp(word, "tf32"))
+        c->precision = QATTN_PRECISION_TF32;
     else if (sscanf(word, "left=%" SCNd64, &c->window_left) == 1
              || sscanf(word, "right=%" SCNd64, &c->window_right) == 1)
         c->mask |= QATTN_MASK_WINDOW;
@@ -181,6 +185,10 @@ bool bench_case_parse(struct bench_case *out, const char *line, char *why, size_
         snprintf(why, cap, "no %s given", c.op == OP_COUNT ? "operation" : "element type");
         return false;
     }
+    if ((c.ragged && !c.packed_q) || (c.decodes && (!c.packed_q || !c.page)) || (c.ragged && c.decodes)) {
+        snprintf(why, cap, "ragged needs packed_q; decode= needs packed_q and page=; not both");
+        return false;
+    }
     resolve_defaults(&c);
     *out = c;
     return true;
@@ -196,22 +204,38 @@ const char *bench_case_op_word(const struct bench_case *c)
 
 /* ---------------------------------------------------------------- work */
 
+/* n, n/2 .. n/32 in turn, at least 1 (0 stays 0). */
+static int64_t ragged_length(int64_t longest, int64_t n)
+{
+    const int64_t length = longest >> n % 6;
+    return length ? length : longest > 0;
+}
+
+int64_t bench_case_rows(const struct bench_case *c, int64_t n)
+{
+    return c->ragged ? ragged_length(c->sq, n) : n < c->decodes ? 1 : c->sq;
+}
+
 int64_t bench_case_keys(const struct bench_case *c, int64_t n)
 {
+    if (c->ragged)
+        return ragged_length(c->sk, n);
+    if (c->decodes && n >= c->decodes)
+        return c->sq < c->sk ? c->sq : c->sk;
     return c->used_k ? c->sk - n * 37 % (c->sk / 2 + 1) : c->sk;
 }
 
-/* Pairs of query and key that one head of a sequence with sk keys sees. */
-static double visible_pairs(const struct bench_case *c, int64_t sk)
+/* Pairs of query and key that one head of a sequence with sq rows and sk keys sees. */
+static double visible_pairs(const struct bench_case *c, int64_t sq, int64_t sk)
 {
     const bool causal = c->mask & QATTN_MASK_CAUSAL, window = c->mask & QATTN_MASK_WINDOW;
     if (!causal && !window)
-        return (double)c->sq * (double)sk;
-    if (!window && c->sq == sk)
-        return 0.5 * (double)c->sq * (double)sk;
-    const int64_t offset = c->mask & QATTN_MASK_TOP_LEFT ? 0 : sk - c->sq;
+        return (double)sq * (double)sk;
+    if (!window && sq == sk)
+        return 0.5 * (double)sq * (double)sk;
+    const int64_t offset = c->mask & QATTN_MASK_TOP_LEFT ? 0 : sk - sq;
     double pairs = 0;
-    for (int64_t i = 0; i < c->sq; i++) {
+    for (int64_t i = 0; i < sq; i++) {
         const int64_t pos = i + offset;
         int64_t first = 0, last = sk - 1;
         if (causal && pos < last)
@@ -236,7 +260,7 @@ static struct bench_work attention_work(const struct bench_case *c)
     struct bench_work w = { 0, 0 };
     for (int64_t n = 0; n < c->b; n++) {
         const int64_t keys = bench_case_keys(c, n);
-        w.flop += 2 * (double)c->hq * visible_pairs(c, keys) * width;
+        w.flop += 2 * (double)c->hq * visible_pairs(c, bench_case_rows(c, n), keys) * width;
         w.bytes += (double)c->hkv * (double)keys * width * size_of(c->kv_dtype);
     }
     return w;

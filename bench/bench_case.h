@@ -26,14 +26,19 @@ struct bench_case {
     bool    bias, keep, sinks, alibi, lse, scores, descale;
     bool    packed_q, packed_k;        /* sequences one after the other in [T][H][D], cu_seqlens_* */
     bool    used_k;                    /* seqused_k: later sequences are shorter, down to half */
+    bool    ragged;                    /* packed sequences of sq, sq/2 .. sq/32 rows in turn, and keys likewise */
+    int64_t decodes;                   /* packed q: so many sequences first with one row over sk keys; the others have
+                                          sq rows over as many keys */
     int64_t page;                      /* page size; 0: not paged */
     int64_t num_splits, parts;
+    int32_t precision;                 /* QATTN_PRECISION_* */
 };
 
 /* Parses `line` into *out. On failure returns false and writes the reason to why[cap]. */
 bool bench_case_parse(struct bench_case *out, const char *line, char *why, size_t cap);
 
-/* Keys of sequence n: sk, or fewer with used_k. */
+/* Rows and keys of sequence n: sq and sk, or fewer with used_k, ragged or decodes. */
+int64_t bench_case_rows(const struct bench_case *c, int64_t n);
 int64_t bench_case_keys(const struct bench_case *c, int64_t n);
 
 /* "flash", "gqa", "matmul": the first word of a case. */

@@ -143,9 +143,9 @@ bool bench_check(const struct bench_data *d, const struct bench_case *c, double 
     *max_err = 0;
     switch (c->op) {
     case OP_MATMUL:
-    case OP_MATMUL_NT: return check_matmul(&d->problem, max_err);
-    case OP_SOFTMAX:   return check_softmax(&d->problem, max_err);
-    case OP_MERGE:     return check_merge(&d->problem, max_err);
-    default:           return check_attention(&d->problem, max_err);
+    case OP_MATMUL_NT: return check_matmul(&d->host, max_err);
+    case OP_SOFTMAX:   return check_softmax(&d->host, max_err);
+    case OP_MERGE:     return check_merge(&d->host, max_err);
+    default:           return check_attention(&d->host, max_err);
     }
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench_device.h"
 #include "core/convert.h"
 #include "core/params.h"
 
@@ -24,6 +25,7 @@ static void *take_block(struct bench_data *d, size_t bytes)
         return NULL;
     }
     memset(block, 0, bytes);
+    d->block_bytes[d->num_blocks] = bytes;
     d->blocks[d->num_blocks++] = block;
     return block;
 }
@@ -77,8 +79,8 @@ static void make_output(struct bench_data *d, qattn_tensor *t, int32_t dtype, in
                         int64_t h, int64_t s, int64_t width)
 {
     make_tensor(d, t, dtype, layout, b, h, s, width, 0);
-    d->out_block = t->data;
-    d->out_bytes = d->out_block ? (size_t)(b * h * s * width) * (size_t)qattn__dtype_size(dtype) : 0;
+    d->out_block = t->data ? d->num_blocks - 1 : -1;
+    d->out_bytes = t->data ? (size_t)(b * h * s * width) * (size_t)qattn__dtype_size(dtype) : 0;
 }
 
 /* I8 holds round(32 x): its descale is 1/32. */
@@ -87,21 +89,39 @@ static float stored_factor(int32_t dtype)
     return dtype == QATTN_DTYPE_I8 ? 32.0f : 1.0f;
 }
 
-static void make_descale(qattn_tensor *t, int32_t dtype)
+static void make_descale(struct bench_data *d, qattn_tensor *t, int32_t dtype)
 {
-    static float one = 1.0f, one_32nd = 1.0f / 32;
-    float *const value = dtype == QATTN_DTYPE_I8 ? &one_32nd : &one;
+    float *const value = take_block(d, sizeof *value);
+    if (value)
+        *value = dtype == QATTN_DTYPE_I8 ? 1.0f / 32 : 1.0f;
     qattn_tensor_init(t, value, QATTN_DTYPE_F32, QATTN_DEVICE_CPU, 0, QATTN_LAYOUT_BHSD, 1, 1, 1, 1);
 }
 
 /* ---------------------------------------------------------------- attention */
 
-static const int32_t *make_starts(struct bench_data *d, int64_t n, int64_t step)
+/* Rows or keys of sequence n of a case. */
+typedef int64_t length_of(const struct bench_case *c, int64_t n);
+
+static const int32_t *make_starts(struct bench_data *d, const struct bench_case *c, length_of *length)
 {
-    int32_t *const starts = take_block(d, (size_t)(n + 1) * sizeof *starts);
-    for (int64_t i = 0; starts && i <= n; i++)
-        starts[i] = (int32_t)(i * step);
+    int32_t *const starts = take_block(d, (size_t)(c->b + 1) * sizeof *starts);
+    for (int64_t n = 0; starts && n < c->b; n++)
+        starts[n + 1] = starts[n] + (int32_t)length(c, n);
     return starts;
+}
+
+static int64_t sum_lengths(const struct bench_case *c, length_of *length)
+{
+    int64_t sum = 0;
+    for (int64_t n = 0; n < c->b; n++)
+        sum += length(c, n);
+    return sum;
+}
+
+/* Keys of a packed sequence: used_k shortens what is used of a slot, not the slot. */
+static int64_t slot_keys(const struct bench_case *c, int64_t n)
+{
+    return c->ragged ? bench_case_keys(c, n) : c->sk;
 }
 
 static const int32_t *make_lengths(struct bench_data *d, const struct bench_case *c)
@@ -177,21 +197,21 @@ static void make_lengths_arrays(struct bench_data *d, const struct bench_case *c
         p->max_seqlen_k = c->sk;
     }
     if (c->packed_q)
-        p->cu_seqlens_q = make_starts(d, c->b, c->sq);
+        p->cu_seqlens_q = make_starts(d, c, bench_case_rows);
     if (c->packed_k)
-        p->cu_seqlens_k = make_starts(d, c->b, c->sk);
+        p->cu_seqlens_k = make_starts(d, c, slot_keys);
     if (c->page)
         make_pages(d, c);
     if (c->page || c->used_k)
         p->seqused_k = make_lengths(d, c);
 }
 
-static int32_t make_attention(struct bench_data *d, const struct bench_case *c)
+static void make_attention(struct bench_data *d, const struct bench_case *c)
 {
     qattn_attn_params *const p = &d->attn;
     const int32_t q_layout = c->packed_q ? QATTN_LAYOUT_THD : c->layout;
     const int32_t k_layout = c->packed_k ? QATTN_LAYOUT_THD : c->layout;
-    const int64_t q_b = c->packed_q ? 1 : c->b, q_s = c->packed_q ? c->b * c->sq : c->sq;
+    const int64_t q_b = c->packed_q ? 1 : c->b, q_s = c->packed_q ? sum_lengths(c, bench_case_rows) : c->sq;
     p->softcap = (float)c->softcap;
     p->mask = c->mask;
     p->flags = c->flags;
@@ -200,9 +220,10 @@ static int32_t make_attention(struct bench_data *d, const struct bench_case *c)
         p->window_right = c->window_right;
     }
     p->num_splits = (int32_t)c->num_splits;
+    p->precision = c->precision;
     make_lengths_arrays(d, c);
     const int64_t k_b = c->page ? c->b * p->max_pages : c->packed_k ? 1 : c->b;
-    const int64_t k_s = c->page ? c->page : c->packed_k ? c->b * c->sk : c->sk;
+    const int64_t k_s = c->page ? c->page : c->packed_k ? sum_lengths(c, slot_keys) : c->sk;
     const float kv_factor = stored_factor(c->kv_dtype);
     make_tensor(d, &d->in[0], c->dtype, q_layout, q_b, c->hq, q_s, c->d, stored_factor(c->dtype));
     make_tensor(d, &d->in[1], c->kv_dtype, k_layout, k_b, c->hkv, k_s, c->d, kv_factor);
@@ -212,49 +233,38 @@ static int32_t make_attention(struct bench_data *d, const struct bench_case *c)
         make_tensor(d, &p->lse, QATTN_DTYPE_F32, QATTN_LAYOUT_BHSD, q_b, c->hq, q_s, 1, 0);
     make_masks(d, c);
     if (c->descale || c->kv_dtype == QATTN_DTYPE_I8) {
-        make_descale(&p->k_descale, c->kv_dtype);
-        make_descale(&p->v_descale, c->kv_dtype);
+        make_descale(d, &p->k_descale, c->kv_dtype);
+        make_descale(d, &p->v_descale, c->kv_dtype);
         if (qattn__dtype_size(c->dtype) == 1)
-            make_descale(&p->q_descale, c->dtype);
+            make_descale(d, &p->q_descale, c->dtype);
     }
-    if (d->out_of_memory)
-        return QATTN_ERR_OUT_OF_MEMORY;
-    return qattn__problem_attention(&d->problem, c->op, &d->in[0], &d->in[1], &d->in[2], &d->out, p,
-                                    d->shapes_only);
 }
 
 /* ---------------------------------------------------------------- the other operations */
 
-static int32_t make_matmul(struct bench_data *d, const struct bench_case *c)
+static void make_matmul(struct bench_data *d, const struct bench_case *c)
 {
     const bool nt = c->op == OP_MATMUL_NT;
     d->matmul.flags = c->flags;
+    d->matmul.precision = c->precision;
     make_tensor(d, &d->in[0], c->dtype, c->layout, c->b, c->hq, c->sq, c->d, 1);
     if (nt)
         make_tensor(d, &d->in[1], c->dtype, c->layout, c->b, c->hkv, c->sk, c->d, 1);
     else
         make_tensor(d, &d->in[1], c->dtype, c->layout, c->b, c->hkv, c->d, c->sk, 1);
     make_output(d, &d->out, c->out_dtype, c->layout, c->b, c->hq, c->sq, c->sk);
-    if (d->out_of_memory)
-        return QATTN_ERR_OUT_OF_MEMORY;
-    return qattn__problem_matmul(&d->problem, c->op, &d->in[0], &d->in[1], &d->out, &d->matmul,
-                                 d->shapes_only);
 }
 
-static int32_t make_softmax(struct bench_data *d, const struct bench_case *c)
+static void make_softmax(struct bench_data *d, const struct bench_case *c)
 {
     d->softmax.flags = c->flags;
     d->softmax.mask = c->mask;
     d->softmax.softcap = (float)c->softcap;
     make_tensor(d, &d->in[0], c->dtype, c->layout, c->b, c->hq, c->sq, c->sk, 1);
     make_output(d, &d->out, c->out_dtype, c->layout, c->b, c->hq, c->sq, c->sk);
-    if (d->out_of_memory)
-        return QATTN_ERR_OUT_OF_MEMORY;
-    return qattn__problem_softmax(&d->problem, &d->in[0], &d->out, &d->softmax, false,
-                                  d->shapes_only);
 }
 
-static int32_t make_merge(struct bench_data *d, const struct bench_case *c)
+static void make_merge(struct bench_data *d, const struct bench_case *c)
 {
     const int64_t parts = c->parts < QATTN__MAX_PARTS ? c->parts : QATTN__MAX_PARTS;
     const int32_t f32 = QATTN_DTYPE_F32, bhsd = QATTN_LAYOUT_BHSD;
@@ -265,38 +275,69 @@ static int32_t make_merge(struct bench_data *d, const struct bench_case *c)
     }
     make_output(d, &d->out, c->out_dtype, c->layout, c->b, c->hq, c->sq, c->dv);
     make_tensor(d, &d->out_lse, f32, bhsd, c->b, c->hq, c->sq, 1, 0);
-    if (d->out_of_memory)
-        return QATTN_ERR_OUT_OF_MEMORY;
-    return qattn__problem_merge(&d->problem, c->parts, d->part_o, d->part_lse, &d->out, &d->out_lse,
-                                &d->merge, d->shapes_only);
 }
 
 /* ---------------------------------------------------------------- the case */
 
-static int32_t make_operation(struct bench_data *d, const struct bench_case *c)
+static void make_tensors(struct bench_data *d, const struct bench_case *c)
 {
     switch (c->op) {
     case OP_MATMUL:
-    case OP_MATMUL_NT: return make_matmul(d, c);
-    case OP_SOFTMAX:   return make_softmax(d, c);
-    case OP_MERGE:     return make_merge(d, c);
-    default:           return make_attention(d, c);
+    case OP_MATMUL_NT: make_matmul(d, c); break;
+    case OP_SOFTMAX:   make_softmax(d, c); break;
+    case OP_MERGE:     make_merge(d, c); break;
+    default:           make_attention(d, c);
     }
 }
 
-bool bench_data_make(struct bench_data *out, const struct bench_case *c, int threads,
+/* The checked problem of the tensors as they point now. */
+static int32_t make_problem(struct bench_data *d, const struct bench_case *c, struct problem *p)
+{
+    const qattn_tensor *const in = d->in;
+    const bool shapes = d->shapes_only;
+    switch (c->op) {
+    case OP_MATMUL:
+    case OP_MATMUL_NT:
+        return qattn__problem_matmul(p, c->op, &in[0], &in[1], &d->out, &d->matmul, shapes);
+    case OP_SOFTMAX:
+        return qattn__problem_softmax(p, &in[0], &d->out, &d->softmax, false, shapes);
+    case OP_MERGE:
+        return qattn__problem_merge(p, c->parts, d->part_o, d->part_lse, &d->out, &d->out_lse, &d->merge, shapes);
+    default:
+        return qattn__problem_attention(p, c->op, &in[0], &in[1], &in[2], &d->out, &d->attn, shapes);
+    }
+}
+
+static int32_t make_all(struct bench_data *d, const struct bench_case *c)
+{
+    make_tensors(d, c);
+    if (d->out_of_memory)
+        return QATTN_ERR_OUT_OF_MEMORY;
+    const int32_t status = make_problem(d, c, &d->host);
+    d->problem = d->host;
+    if (status != QATTN_OK || d->device_type == QATTN_DEVICE_CPU)
+        return status;
+    if (!bench_data_upload(d)) {
+        d->out_of_memory = true;
+        return QATTN_ERR_OUT_OF_MEMORY;
+    }
+    return make_problem(d, c, &d->problem);
+}
+
+bool bench_data_make(struct bench_data *out, const struct bench_case *c, int32_t device_type, int threads,
                      bool shapes_only, char *why, size_t cap)
 {
     memset(out, 0, sizeof *out);
     out->shapes_only = shapes_only;
+    out->device_type = device_type;
+    out->out_block = -1;
     out->attn = (qattn_attn_params)QATTN_ATTN_PARAMS_INIT;
     out->matmul = (qattn_matmul_params)QATTN_MATMUL_PARAMS_INIT;
     out->softmax = (qattn_softmax_params)QATTN_SOFTMAX_PARAMS_INIT;
     out->merge = (qattn_merge_params)QATTN_MERGE_PARAMS_INIT;
     out->attn.num_threads = out->matmul.num_threads = threads;
     out->softmax.num_threads = out->merge.num_threads = threads;
-    const int32_t status = make_operation(out, c);
-    if (status == QATTN_OK)
+    if (make_all(out, c) == QATTN_OK)
         return true;
     if (out->out_of_memory)
         snprintf(why, cap, "out of memory");
@@ -308,27 +349,24 @@ bool bench_data_make(struct bench_data *out, const struct bench_case *c, int thr
 
 void bench_data_free(struct bench_data *d)
 {
-    for (int i = 0; i < d->num_blocks; i++)
+    for (int i = 0; i < d->num_blocks; i++) {
         free(d->blocks[i]);
-    d->num_blocks = 0;
-}
-
-int32_t bench_data_call(const struct bench_data *d)
-{
-    const qattn_tensor *const in = d->in;
-    switch (d->problem.op) {
-    case OP_MATMUL:        return qattn_matmul(&in[0], &in[1], &d->out, &d->matmul, NULL);
-    case OP_MATMUL_NT:     return qattn_matmul_nt(&in[0], &in[1], &d->out, &d->matmul, NULL);
-    case OP_SOFTMAX:       return qattn_softmax(&in[0], &d->out, &d->softmax, NULL);
-    case OP_GQA_FORWARD:   return qattn_gqa_forward(&in[0], &in[1], &in[2], &d->out, &d->attn, NULL);
-    case OP_FLASH_FORWARD: return qattn_flash_forward(&in[0], &in[1], &in[2], &d->out, &d->attn, NULL);
-    default:
-        return qattn_merge(d->problem.num_parts, d->part_o, d->part_lse, &d->out, &d->out_lse,
-                           &d->merge, NULL);
+        bench_device_free(d->mirrors[i]);
     }
+    d->num_blocks = 0;
 }
 
 void bench_data_poison(const struct bench_data *d)
 {
-    memset(d->out_block, 0xFF, d->out_bytes);
+    if (d->out_block < 0)
+        return;
+    memset(d->blocks[d->out_block], 0xFF, d->out_bytes);
+    if (d->mirrors[d->out_block])
+        bench_device_upload(d->mirrors[d->out_block], d->blocks[d->out_block], d->out_bytes);
+}
+
+void bench_data_fetch(const struct bench_data *d)
+{
+    if (d->out_block >= 0 && d->mirrors[d->out_block])
+        bench_device_download(d->blocks[d->out_block], d->mirrors[d->out_block], d->out_bytes);
 }

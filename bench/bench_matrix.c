@@ -71,10 +71,9 @@ static bool row_supports(const struct impl *impl, const char *op, const char *wo
     char text[200], why[512];
     snprintf(text, sizeof text, "%s %s", op, words);
     if (!bench_case_parse(&c, text, why, sizeof why)
-        || !bench_data_make(&d, &c, 1, true, why, sizeof why))
+        || !bench_data_make(&d, &c, impl->device_type, 1, true, why, sizeof why))
         return false;
-    const bool yes = impl->device_type == d.problem.device_type
-                  && impl->supports(&d.problem, why, sizeof why);
+    const bool yes = impl->supports(&d.problem, why, sizeof why);
     bench_data_free(&d);
     return yes;
 }

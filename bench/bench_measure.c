@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench_device.h"
 #include "bench_time.h"
 
 #if defined(__x86_64__)
@@ -15,10 +16,12 @@
 
 enum { MIN_CALLS = 3, MAX_CALLS = 20000 };
 
-static int32_t call_once(const struct impl *impl, const struct bench_data *d)
+static int32_t call_once(const struct impl *impl, const struct bench_data *d, qattn_stream stream)
 {
-    return impl ? impl->run(&d->problem, NULL) : bench_data_call(d);
+    return impl ? impl->run(&d->problem, stream) : bench_data_call(d, stream);
 }
+
+static bool on_device(const struct bench_data *d) { return d->device_type == QATTN_DEVICE_CUDA; }
 
 /* ---------------------------------------------------------------- cold caches */
 
@@ -78,7 +81,7 @@ static int32_t time_calls(const struct impl *impl, const struct bench_data *d,
         if (settings->cold)
             evict_problem(&d->problem);
         const double t0 = bench_now();
-        const int32_t status = call_once(impl, d);
+        const int32_t status = call_once(impl, d, NULL);
         times[n] = bench_now() - t0;
         if (status != QATTN_OK)
             return status;
@@ -107,28 +110,97 @@ static void note_failure(struct bench_result *r, int32_t status)
     r->verdict = BENCH_FAILED;
 }
 
-/* `times` holds MAX_CALLS. The first call warms up; the second, on a poisoned output, is checked: state
- * that a call leaves behind must not spoil the next. */
+struct call { const struct impl *impl; const struct bench_data *data; };
+
+static int32_t queue_call(const void *context, qattn_stream stream)
+{
+    const struct call *const call = context;
+    return call_once(call->impl, call->data, stream);
+}
+
+static int32_t time_on_device(struct bench_result *r, const struct call *call, const struct bench_settings *settings,
+                              double *times)
+{
+    const struct bench_work_item item = { queue_call, call };
+    r->host = bench_device_host_time(item);
+    r->calls = bench_device_time(item, settings->ms, settings->repeat, settings->cold, times, MAX_CALLS, r->why,
+                                 sizeof r->why);
+    if (r->calls)
+        return QATTN_OK;
+    r->verdict = BENCH_FAILED;
+    return QATTN_ERR_CUDA;
+}
+
+/* The first call warms up; the second, on a poisoned output, is checked: state that a call leaves behind must not spoil
+ * the next. */
+static int32_t call_twice(struct bench_result *r, const struct call *call)
+{
+    const bool device = on_device(call->data);
+    const qattn_stream stream = device ? bench_device_stream() : NULL;
+    int32_t status = call_once(call->impl, call->data, stream);
+    if (status == QATTN_OK) {
+        bench_data_poison(call->data);
+        status = call_once(call->impl, call->data, stream);
+    }
+    if (status != QATTN_OK || !device)
+        return status;
+    if (!bench_device_wait(r->why, sizeof r->why)) {
+        r->verdict = BENCH_FAILED;
+        return QATTN_ERR_CUDA;
+    }
+    bench_data_fetch(call->data);
+    return QATTN_OK;
+}
+
+/* `times` holds MAX_CALLS. */
 static void check_and_time(struct bench_result *r, const struct impl *impl, struct bench_data *d,
                            const struct bench_case *c, const struct bench_settings *settings,
                            double *times)
 {
-    int32_t status = call_once(impl, d);
-    if (status == QATTN_OK) {
-        bench_data_poison(d);
-        status = call_once(impl, d);
-    }
+    const struct call call = { impl, d };
+    int32_t status = call_twice(r, &call);
     if (status == QATTN_OK && !bench_check(d, c, &r->max_err)) {
         snprintf(r->why, sizeof r->why, "differs from fp64 by %.3g", r->max_err);
         r->verdict = BENCH_WRONG;
         return;
     }
     if (status == QATTN_OK)
-        status = time_calls(impl, d, settings, times, &r->calls);
+        status = on_device(d) ? time_on_device(r, &call, settings, times)
+                              : time_calls(impl, d, settings, times, &r->calls);
     if (status == QATTN_OK)
         summarise(r, times);
-    else
+    else if (r->verdict == BENCH_OK)
         note_failure(r, status);
+}
+
+/* ---------------------------------------------------------------- workspace */
+
+/* A row's own wish; the public function on CUDA is given one too, as it is captured. */
+static int32_t count_workspace(const struct impl *impl, const struct bench_data *d, size_t *bytes)
+{
+    *bytes = impl ? impl->workspace(&d->problem) : 0;
+    return impl || !on_device(d) ? QATTN_OK : bench_data_workspace(d, bytes);
+}
+
+static void *take_workspace(struct bench_data *d, size_t bytes)
+{
+    void *const memory = !bytes         ? NULL
+                       : on_device(d) ? bench_device_alloc(bytes)
+                                      : aligned_alloc(256, (bytes + 255) / 256 * 256);
+    d->problem.workspace = memory;
+    d->problem.workspace_bytes = bytes;
+    bench_data_set_workspace(d, memory, memory ? bytes : 0);
+    return memory;
+}
+
+static void give_back(struct bench_data *d)
+{
+    if (on_device(d))
+        bench_device_free(d->problem.workspace);
+    else
+        free(d->problem.workspace);
+    d->problem.workspace = NULL;
+    bench_data_set_workspace(d, NULL, 0);
 }
 
 struct bench_result bench_measure(const struct impl *impl, struct bench_data *d,
@@ -143,18 +215,20 @@ struct bench_result bench_measure(const struct impl *impl, struct bench_data *d,
         return r;
     }
     r.why[0] = 0;
-    const size_t bytes = impl ? impl->workspace(p) : 0;
-    p->workspace = bytes ? aligned_alloc(256, (bytes + 255) / 256 * 256) : NULL;
-    r.workspace_bytes = p->workspace_bytes = bytes;
+    const int32_t status = count_workspace(impl, d, &r.workspace_bytes);
+    if (status != QATTN_OK) {
+        note_failure(&r, status);
+        return r;
+    }
+    void *const workspace = take_workspace(d, r.workspace_bytes);
     double *const times = malloc(MAX_CALLS * sizeof *times);
-    if ((bytes && !p->workspace) || !times) {
+    if ((r.workspace_bytes && !workspace) || !times) {
         snprintf(r.why, sizeof r.why, "out of memory");
         r.verdict = BENCH_FAILED;
     } else {
         check_and_time(&r, impl, d, c, settings, times);
     }
     free(times);
-    free(p->workspace);
-    p->workspace = NULL;
+    give_back(d);
     return r;
 }

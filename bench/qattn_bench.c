@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench_device.h"
 #include "bench_matrix.h"
-#include "bench_measure.h"
-#include "roofline.h"
+#include "bench_report.h"
 
 enum { MAX_SUITES = 32, MAX_CASES = 32 };
 
@@ -21,6 +21,7 @@ struct options {
     int num_suites, num_cases;
     const char *impl;            /* NULL: the fastest row that runs the case; "all"; "api"; an id */
     const char *csv_path, *label;
+    int32_t device;              /* QATTN_DEVICE_* */
     int threads;                 /* 0: the library's default */
     bool list, matrix;
     struct bench_settings settings;
@@ -28,7 +29,7 @@ struct options {
 
 struct run {
     struct options opt;
-    FILE *csv;
+    struct bench_report report;
     int lines, skipped, bad;     /* bad: wrong or failed */
 };
 
@@ -36,12 +37,13 @@ static const char usage[] =
     "qattn_bench [options]: checks and times libqattn's implementations\n"
     "  --suite FILE   cases from a file, one a line (repeatable)\n"
     "  --case TEXT    one case, e.g. 'flash f32 hq16 hkv8 sq512 sk512 d128 causal' (repeatable)\n"
-    "  --impl ID      a row of the table; 'all' rows; 'api': the public call with its checks and\n"
+    "  --impl ID      a row of the table; 'all' of the device; 'api': the public call with its checks and\n"
     "                 dispatch; default: the fastest row that supports the case\n"
+    "  --device NAME  cpu (default) or cuda: where the tensors lie\n"
     "  --threads N    CPU threads; default: as the library chooses\n"
     "  --ms N         time to spend on one line (default 200)\n"
     "  --repeat N     exactly N timed calls instead\n"
-    "  --cold         evict the tensors from the caches before each call\n"
+    "  --cold         evict the tensors from the caches before each call; cuda: flush L2\n"
     "  --csv FILE     also write CSV\n"
     "  --label TEXT   appended to the CSV's version column\n"
     "  --list         the table of implementations, and which run here\n"
@@ -79,8 +81,23 @@ static void add_text(const char **list, int *count, int max, const char *text)
     list[(*count)++] = text;
 }
 
+static int32_t parse_device(const char *name)
+{
+    const char *why;
+    if (!strcmp(name, "cpu"))
+        return QATTN_DEVICE_CPU;
+    if (strcmp(name, "cuda"))
+        fprintf(stderr, "qattn_bench: --device %s: cpu or cuda, please\n", name);
+    else if (bench_device_usable(&why))
+        return QATTN_DEVICE_CUDA;
+    else
+        fprintf(stderr, "qattn_bench: --device cuda: %s\n", why);
+    exit(2);
+}
+
 static void parse_options(struct options *opt, int argc, char **argv)
 {
+    opt->device = QATTN_DEVICE_CPU;
     opt->settings.ms = 200;
     opt->label = "";
     for (int i = 1; i < argc; i++) {
@@ -95,6 +112,8 @@ static void parse_options(struct options *opt, int argc, char **argv)
             opt->csv_path = next_argument(argc, argv, &i);
         else if (!strcmp(name, "--label"))
             opt->label = next_argument(argc, argv, &i);
+        else if (!strcmp(name, "--device"))
+            opt->device = parse_device(next_argument(argc, argv, &i));
         else if (!strcmp(name, "--threads"))
             opt->threads = (int)next_number(argc, argv, &i, 0);
         else if (!strcmp(name, "--repeat"))
@@ -123,70 +142,6 @@ static const struct impl *find_impl(const char *id)
     exit(2);
 }
 
-/* ---------------------------------------------------------------- output */
-
-static const char csv_header[] =
-    "suite,case,op,impl,dtype,threads,median_us,min_us,p95_us,gflops,gbs,roofline_share,"
-    "workspace_bytes,max_err,version\n";
-
-static void print_table_head(void)
-{
-    printf("%-66s %-12s %3s %10s %10s %8s %7s %5s %9s\n", "case", "impl", "thr", "median us", "min us",
-           "GFLOP/s", "GB/s", "roof", "max err");
-}
-
-/* Peak of the best instructions this CPU has. */
-static double best_flops(int threads)
-{
-    double flops = 0;
-    for (int32_t arch = CPU_ARCH_AVX512; arch >= CPU_ARCH_GENERIC && flops == 0; arch--)
-        flops = roofline_flops(arch, threads);
-    return flops;
-}
-
-/* Time the machine needs at least, over the time taken: 1 is perfect. 16-bit types too are multiplied in
- * fp32, so its multiply-adds are the ceiling of every row of today. */
-static double roofline_share(const struct impl *impl, const struct bench_work *w, int threads,
-                             double seconds)
-{
-    const double flops = impl ? roofline_flops(impl->arch, threads) : best_flops(threads);
-    const double read = roofline_read(w->bytes, threads);
-    const double compute = flops > 0 ? w->flop / flops : 0, memory = read > 0 ? w->bytes / read : 0;
-    return (compute > memory ? compute : memory) / seconds;
-}
-
-/* What one line of output says, apart from the names. */
-struct line { double median_us, min_us, p95_us, gflops, gbs, share; int threads; };
-
-static void write_csv(const struct run *run, const char *suite, const struct bench_case *c,
-                      const char *id, const struct bench_result *r, const struct line *l)
-{
-    fprintf(run->csv, "%s,\"%s\",%s,%s,%s,%d,", suite, c->text, bench_case_op_word(c), id,
-            qattn__dtype_name(c->dtype), l->threads);
-    fprintf(run->csv, "%.3f,%.3f,%.3f,%.3f,%.3f,%.4f,", l->median_us, l->min_us, l->p95_us, l->gflops,
-            l->gbs, l->share);
-    fprintf(run->csv, "%zu,%.3e,%d.%d.%d%s%s\n", r->workspace_bytes, r->max_err, QATTN_VERSION_MAJOR,
-            QATTN_VERSION_MINOR, QATTN_VERSION_PATCH, run->opt.label[0] ? "+" : "", run->opt.label);
-    fflush(run->csv);
-}
-
-static void report(struct run *run, const char *suite, const struct bench_case *c,
-                   const struct impl *impl, const struct bench_result *r, int threads)
-{
-    const struct bench_work w = bench_case_work(c);
-    const char *const id = impl ? impl->id : "api";
-    const struct line l = {
-        1e6 * r->median, 1e6 * r->min, 1e6 * r->p95, 1e-9 * w.flop / r->median,
-        1e-9 * w.bytes / r->median, roofline_share(impl, &w, threads, r->median), threads,
-    };
-    printf("%-66s %-12s %3d %10.1f %10.1f %8.1f %7.1f %5.2f %9.1e\n", c->text, id, threads,
-           l.median_us, l.min_us, l.gflops, l.gbs, l.share, r->max_err);
-    fflush(stdout);
-    run->lines++;
-    if (run->csv)
-        write_csv(run, suite, c, id, r, &l);
-}
-
 /* ---------------------------------------------------------------- cases */
 
 static const char *const verdict_words[] = { "ok", "skipped", "FAILED", "WRONG" };
@@ -197,9 +152,10 @@ static bool run_impl(struct run *run, const char *suite, const struct bench_case
 {
     const struct bench_result r = bench_measure(impl, d, c, &run->opt.settings);
     const char *const id = impl ? impl->id : "api";
-    if (r.verdict == BENCH_OK)
-        report(run, suite, c, impl, &r, d->problem.num_threads);
-    else if (r.verdict != BENCH_UNSUPPORTED || say_unsupported)
+    if (r.verdict == BENCH_OK) {
+        bench_report_line(&run->report, suite, c, impl, &r, d->problem.num_threads);
+        run->lines++;
+    } else if (r.verdict != BENCH_UNSUPPORTED || say_unsupported)
         printf("%-66s %-12s %s: %s\n", c->text, id, verdict_words[r.verdict], r.why);
     run->bad += r.verdict == BENCH_WRONG || r.verdict == BENCH_FAILED;
     return r.verdict != BENCH_UNSUPPORTED;
@@ -217,7 +173,8 @@ static void run_impls(struct run *run, const char *suite, const struct bench_cas
         done = run_impl(run, suite, c, d, find_impl(want), true);
     else
         for (int i = 0; i < qattn__impl_count && (all || !done); i++)
-            done |= run_impl(run, suite, c, d, &qattn__impls[i], all);
+            if (qattn__impls[i].device_type == run->opt.device)
+                done |= run_impl(run, suite, c, d, &qattn__impls[i], all);
     if (!done) {
         run->skipped++;
         if (!want)
@@ -234,7 +191,7 @@ static void run_case(struct run *run, const char *suite, const char *where, cons
         fprintf(stderr, "%s: %s\n", where, why);
         exit(2);
     }
-    if (!bench_data_make(&d, &c, run->opt.threads, false, why, sizeof why)) {
+    if (!bench_data_make(&d, &c, run->opt.device, run->opt.threads, false, why, sizeof why)) {
         printf("%-66s FAILED: %s\n", c.text, why);
         run->bad++;
         return;
@@ -264,7 +221,7 @@ static void run_suite(struct run *run, const char *path)
     }
     name_suite(suite, sizeof suite, path);
     printf("\nsuite %s\n", suite);
-    print_table_head();
+    bench_report_head(&run->report);
     for (int number = 1; fgets(line, sizeof line, file); number++) {
         line[strcspn(line, "#\r\n")] = 0;
         if (!line[strspn(line, " \t")])
@@ -277,13 +234,13 @@ static void run_suite(struct run *run, const char *path)
 
 /* ---------------------------------------------------------------- the table */
 
-static void print_impls(void)
+static void print_impls(int32_t device)
 {
     static struct bench_case c;
     static struct bench_data d;
     char why[512];
     if (!bench_case_parse(&c, "flash f32 b1 hq2 hkv1 sq64 sk64 d64", why, sizeof why)
-        || !bench_data_make(&d, &c, 0, true, why, sizeof why)) {
+        || !bench_data_make(&d, &c, device, 0, true, why, sizeof why)) {
         fprintf(stderr, "qattn_bench: %s\n", why);
         exit(3);
     }
@@ -311,31 +268,27 @@ int main(int argc, char **argv)
         return 0;
     }
     qattn_build_info(info, sizeof info);
-    printf("%s\n", info);
+    printf("%s%s%s\n", info, run.opt.device == QATTN_DEVICE_CUDA ? "\n" : "",
+           run.opt.device == QATTN_DEVICE_CUDA ? bench_device_name() : "");
     if (run.opt.list) {
-        print_impls();
+        print_impls(run.opt.device);
         return 0;
     }
     if (!run.opt.num_suites && !run.opt.num_cases) {
         fputs(usage, stderr);
         return 2;
     }
-    if (run.opt.csv_path && !(run.csv = fopen(run.opt.csv_path, "w"))) {
-        fprintf(stderr, "qattn_bench: %s: %s\n", run.opt.csv_path, strerror(errno));
+    run.report = (struct bench_report){ NULL, run.opt.label, run.opt.device, run.opt.settings.cold };
+    if (run.opt.csv_path && !bench_report_open(&run.report, run.opt.csv_path))
         return 2;
-    }
-    if (run.csv)
-        fputs(csv_header, run.csv);
     if (run.opt.num_cases)
-        print_table_head();
+        bench_report_head(&run.report);
     for (int i = 0; i < run.opt.num_cases; i++)
         run_case(&run, "-", "--case", run.opt.cases[i]);
     for (int i = 0; i < run.opt.num_suites; i++)
         run_suite(&run, run.opt.suites[i]);
+    if (run.opt.device == QATTN_DEVICE_CUDA)
+        bench_device_print_limits();
     printf("\n%d lines, %d cases skipped, %d wrong or failed\n", run.lines, run.skipped, run.bad);
-    if (run.csv && fclose(run.csv)) {
-        fprintf(stderr, "qattn_bench: %s: %s\n", run.opt.csv_path, strerror(errno));
-        return 1;
-    }
-    return run.bad ? 1 : 0;
+    return !bench_report_close(&run.report, run.opt.csv_path) || run.bad;
 }

@@ -9,7 +9,7 @@
 
 #include "core/params.h"
 
-enum { SPARE_PAGES = 2 };
+enum { SPARE_PAGES = 2, ROW_ALIGN = 16 };
 
 /* ---------------------------------------------------------------- where things lie */
 
@@ -81,10 +81,12 @@ static struct layout pick_layout(const struct attn_case *c, enum tensor_id id)
     if (c->lay < 4) {
         struct layout l = layout_packed(packed[c->lay]);
         l.fence_low = id % 2;
+        l.align = c->aligned ? ROW_ALIGN : 0;
         return l;
     }
     struct rng r = { hash64((uint64_t)c->lay, (uint64_t)id), 0 };
-    struct layout l = layout_random(&r);
+    const bool rows = id == T_K || id == T_V || (c->aligned == 1 && (id == T_Q || id == T_O));
+    struct layout l = c->aligned && rows ? layout_rows(&r, ROW_ALIGN) : layout_random(&r);
     l.broadcast[0] = (id == T_K || id == T_V) && (c->share & 1) && !c->packed_k && !c->page;
     l.broadcast[1] = id == T_Q ? (c->share & 4) != 0 : (id == T_K || id == T_V) && (c->share & 2);
     return l;
@@ -373,6 +375,18 @@ int32_t attn_build_problem(const struct attn_build *b, struct problem *p, int32_
     qattn_attn_params params = b->attn;
     params.num_threads = num_threads;
     return qattn__problem_attention(p, b->c->op, &b->q.t, &b->k.t, &b->v.t, &b->o.t, &params, false);
+}
+
+void attn_build_regions(const struct attn_build *b, struct gpu_regions *regions)
+{
+    const struct box *const boxes[] = { &b->q, &b->k, &b->v, &b->o, &b->lse, &b->bias, &b->keep, &b->scores,
+                                        &b->q_descale, &b->k_descale, &b->v_descale };
+    const struct scratch *const arrays[] = { &b->cu_q,    &b->cu_k,  &b->used_q, &b->used_k,
+                                             &b->offsets, &b->table, &b->sinks,  &b->slopes };
+    for (size_t i = 0; i < sizeof boxes / sizeof *boxes; i++)
+        gpu_add_box(regions, boxes[i]);
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        gpu_add(regions, arrays[i]->data, arrays[i]->bytes);
 }
 
 const char *attn_build_changed_input(const struct attn_build *b)

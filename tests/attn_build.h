@@ -6,6 +6,7 @@
 #define QATTN_TESTS_ATTN_BUILD_H
 
 #include "attn_logical.h"
+#include "gpu.h"
 #include "support.h"
 
 struct attn_build {
@@ -34,6 +35,9 @@ int32_t attn_build_problem(const struct attn_build *b, struct problem *p, int32_
 
 /* Where row i of sequence n lies in q, o, lse, scores. */
 void attn_place_q(const struct attn_build *b, int64_t n, int64_t i, int64_t *batch, int64_t *row);
+
+/* All memory that the problem points into. */
+void attn_build_regions(const struct attn_build *b, struct gpu_regions *regions);
 
 /* Names the first input, if any, that is not as it was built; NULL: all are. */
 const char *attn_build_changed_input(const struct attn_build *b);

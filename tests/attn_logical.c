@@ -133,6 +133,10 @@ double attn_bias(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, i
         if (c->bias & 8 && hides_bad(c, j))
             return -INFINITY;
         break;
+    case BIAS_ODD:
+        if (key % 97 < 2)
+            return key % 97 ? (double)INFINITY : (double)NAN;
+        break;
     default:
         break;
     }
@@ -153,6 +157,9 @@ bool attn_keep(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, int
 
 double attn_sink(const struct attn_case *c, int64_t h)
 {
+    static const double odd[4] = { 0, -INFINITY, INFINITY, NAN };
+    if (c->sinks == 2 && h % 4)
+        return odd[h % 4];
     return *normal_row(QATTN_DTYPE_F32, key5(c, 's', (uint64_t)h, 0, 0)) * 2;
 }
 
@@ -185,6 +192,7 @@ bool attn_bad_key(const struct attn_case *c, const struct sequence *s, int64_t j
 {
     switch (c->nan) {
     case NAN_LAST_KEYS:    return j < s->len_k && j >= s->len_k - 2;
+    case NAN_LAST_VALUE:   return j < s->len_k && j == s->len_k - 1;
     case NAN_SEVENTH_KEYS: return j < s->len_k && j % 7 == 6;
     case NAN_ONE_VALUE:
     case NAN_ONE_KEY:
@@ -212,6 +220,9 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
     if (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS)
         for (int64_t d = 0; d < width; d++)
             values[d] = bad_value(c, which == 'k' ? row : row + 1);
+    else if (c->nan == NAN_LAST_VALUE && which == 'v')
+        for (int64_t d = 0; d < width; d++)
+            values[d] = c->zero_bad ? 0.0 : (double)NAN;
     else if (c->nan == NAN_ONE_VALUE && which == 'v')
         for (int64_t d = 0; d < width; d += 3)
             values[d] = bad_value(c, d / 3);

@@ -117,7 +117,7 @@ static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, in
 static double soften(const struct work *w, int64_t n, double sink, double *lse)
 {
     double top = sink, sum = 0;
-    bool broken = false;
+    bool broken = isnan(sink) || sink == INFINITY;
     for (int64_t j = 0; j < n; j++) {
         broken |= isnan(w->score[j]) || w->score[j] == INFINITY;
         top = fmax(top, w->score[j]);
@@ -147,13 +147,13 @@ static double magnitude_of(const struct work *w, int64_t n, double sink, double 
 }
 
 /* o and o_abs of one row. Column by column a visible non-finite value wins, whatever its mass. */
-static void weigh(const struct work *w, int64_t n, double sum, double *o, double *o_abs)
+static void weigh(const struct work *w, int64_t n, double sum, double *restrict o, double *restrict o_abs)
 {
     for (int64_t j = 0; j < n; j++) {
         if (w->mass[j] == 0 && w->score[j] == -INFINITY)
             continue;
-        const double p = w->mass[j] / sum, *const v = w->v + j * w->dv;
-        for (int64_t d = 0; d < w->dv; d++) {
+        const double p = w->mass[j] / sum, *const restrict v = w->v + j * w->dv;
+        for (int64_t d = 0, dv = w->dv; d < dv; d++) {
             o[d] += p * v[d];
             o_abs[d] += p * fabs(v[d]);
         }

@@ -69,6 +69,7 @@ static void fill_params(struct attn_build *b)
     p->max_seqlen_k = c->max_k;
     p->page_table = c->page ? ints(&b->table) : NULL;
     p->max_pages = attn_max_pages(c);
+    p->precision = (int32_t)c->precision;
     p->num_splits = (int32_t)c->splits;
     p->scores_stage = (int32_t)c->stage;
     p->sinks = c->sinks ? (const float *)(const void *)b->sinks.data : NULL;

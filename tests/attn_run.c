@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu.h"
 #include "tolerance.h"
 
 static char reason[160];
@@ -18,7 +19,8 @@ const char *attn_run_reason(void) { return reason; }
 bool attn_row_wanted(const struct impl *row)
 {
     const char *only = getenv("QATTN_TEST_IMPL");
-    return row->device_type == QATTN_DEVICE_CPU && (!only || strcmp(only, row->id) == 0);
+    const int32_t device = gpu_wanted() ? QATTN_DEVICE_CUDA : QATTN_DEVICE_CPU;
+    return row->device_type == device && (!only || strcmp(only, row->id) == 0);
 }
 
 /* ---------------------------------------------------------------- running */
@@ -40,17 +42,16 @@ enum attn_ran attn_run(const struct impl *row, struct attn_build *b, int32_t num
     const int32_t status = attn_build_problem(b, &p, num_threads);
     if (status != QATTN_OK)
         return refused(status);
-    if (!row->supports(&p, reason, sizeof reason))
+    struct gpu_regions regions = { .count = 0 };
+    int32_t ran = QATTN_OK;
+    attn_build_regions(b, &regions);
+    if (!gpu_run_row(row, &p, &regions, fill, &ran, reason, sizeof reason))
         return ATTN_UNSUPPORTED;
-    struct scratch workspace = scratch_new(row->workspace(&p), fill);
-    p.workspace = (char *)workspace.data;
-    p.workspace_bytes = workspace.bytes;
-    const int32_t ran = row->run(&p, NULL);
-    if (ran != QATTN_OK)
-        note_failure("run returned %d", ran);
-    if (!scratch_intact(&workspace))
-        note_failure("bytes after the workspace were written");
-    scratch_free(&workspace);
+    if (ran != QATTN_OK) {
+        char text[256];
+        qattn_last_error(text, sizeof text);
+        note_failure("run returned %d: %s", ran, text);
+    }
     const char *changed = attn_build_changed_input(b);
     if (changed)
         note_failure("input %s was changed", changed);
@@ -64,7 +65,7 @@ enum { MIN_RMS_ELEMENTS = 4096, MAX_PLAIN_WORK = 4 << 20 };
 bool attn_wants_plain(const struct attn_case *c, const struct sequence *seqs)
 {
     int64_t elements = 0, work = 0;
-    if (c->op == OP_SOFTMAX || c->nan || c->hkv == 0)
+    if (c->op == OP_SOFTMAX || c->nan || c->sinks == 2 || c->bias_kind == BIAS_ODD || c->hkv == 0)
         return false;
     for (int64_t n = 0; n < c->b; n++) {
         elements += c->hq * seqs[n].len_q * attn_dv(c);
@@ -98,7 +99,9 @@ static double ratio_of_output(const struct attn_case *c, const struct attn_answe
     const double want = a->o[at];
     if (!isfinite(want))
         return isfinite(got) ? INFINITY : 0;     /* which non-finite value is not promised */
-    const double bound = tolerance_output(c->q_dtype, c->kv_dtype, c->o_dtype, e_s, want, a->o_abs[at]);
+    const double bound = tolerance_output_of(c->q_dtype, c->kv_dtype, c->o_dtype,
+                                             tolerance_product(c->q_dtype, (int32_t)c->precision),
+                                             e_s, want, a->o_abs[at]);
     if (isinf(got) && !isinf(format_round(c->o_dtype, fabs(want) + bound)))
         return INFINITY;
     return isinf(got) ? 0 : ratio_of(got, want, bound);
@@ -128,7 +131,8 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
     const int64_t row = attn_row(c, a, b->seqs, n, h, i);
     int64_t batch, at;
     attn_place_q(b, n, i, &batch, &at);
-    const double e_s = tolerance_score(c->op == OP_SOFTMAX ? 0 : c->d, a->magnitude[row]);
+    const double product = tolerance_product(c->q_dtype, (int32_t)c->precision);
+    const double e_s = tolerance_score_of(c->op == OP_SOFTMAX ? 0 : c->d, product, a->magnitude[row]);
     const bool lenient = sees_all_kinds(c, a, row);
     for (int64_t d = 0; d < a->dv; d++) {
         const double got = box_get(&b->o, batch, h, at, d), want = a->o[row * a->dv + d];
@@ -136,7 +140,7 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
         if (lenient)
             continue;
         judge(ratio_of_output(c, a, row * a->dv + d, e_s, got), &v->worst_o, "o", n, h, i, d, got, want);
-        if (a->plain) {
+        if (a->plain && a->o_abs[row * a->dv + d] > 0) {      /* rows without keys are 0 in any algorithm */
             v->square += (got - want) * (got - want);
             v->plain_square += (a->plain[row * a->dv + d] - want) * (a->plain[row * a->dv + d] - want);
             v->size_square += a->o_abs[row * a->dv + d] * a->o_abs[row * a->dv + d];
@@ -160,7 +164,7 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
             continue;                            /* no key, no score: not promised */
         if (stage == 3 && want == 0 && isnan(got) && isnan(a->lse[row]))
             continue;                            /* a hidden key in a row that is NaN */
-        const double e = tolerance_score(c->d, a->score_magnitude[row * a->keys + j]);
+        const double e = tolerance_score_of(c->d, product, a->score_magnitude[row * a->keys + j]);
         const double bound = stage == 3 ? tolerance_probability(scores->t.dtype, e_s, want)
                                         : tolerance_stored_score(scores->t.dtype, e, want);
         judge(got == format_round(scores->t.dtype, want) ? 0 : ratio_of(got, want, bound),
@@ -171,18 +175,21 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
 static void judge_rms(const char *impl_id, const struct attn_case *c, const struct verdict *v)
 {
     char key[96];
-    snprintf(key, sizeof key, "%s %s/%s>%s o", impl_id, format_name(c->q_dtype), format_name(c->kv_dtype),
-             format_name(c->o_dtype));
+    static const char *const precisions[] = { "", " 3xtf32", " tf32" };
+    snprintf(key, sizeof key, "%s %s/%s>%s%s o", impl_id, format_name(c->q_dtype), format_name(c->kv_dtype),
+             format_name(c->o_dtype), precisions[c->precision]);
     report_ratio(key, v->worst_o);
     if (v->elements >= MIN_RMS_ELEMENTS) {
-        const double allowed = tolerance_rms(c->q_dtype, sqrt(v->plain_square), sqrt(v->size_square));
+        const double allowed = tolerance_rms(c->q_dtype, sqrt(v->plain_square), sqrt(v->size_square)) +
+                               tolerance_product(c->q_dtype, (int32_t)c->precision) * sqrt(v->size_square);
         if (v->plain_square > 0)
             report_rms(key, sqrt(v->square / v->plain_square));
         if (!(sqrt(v->square) <= allowed))
             note_failure("rms error %.4g is %.3f x the plain algorithm's", sqrt(v->square / (double)v->elements),
                          sqrt(v->square / v->plain_square));
     }
-    snprintf(key, sizeof key, "%s %s/%s lse", impl_id, format_name(c->q_dtype), format_name(c->kv_dtype));
+    snprintf(key, sizeof key, "%s %s/%s%s lse", impl_id, format_name(c->q_dtype), format_name(c->kv_dtype),
+             precisions[c->precision]);
     report_ratio(key, v->worst_lse);
     snprintf(key, sizeof key, "%s %s scores", impl_id, format_name(c->q_dtype));
     if (c->scores || c->op == OP_SOFTMAX)

@@ -8,7 +8,7 @@
 #include "attn_build.h"
 #include "core/impls.h"
 
-/* CPU rows, QATTN_TEST_IMPL heeded. */
+/* CPU rows, or the CUDA rows under QATTN_TEST_DEVICE=cuda; QATTN_TEST_IMPL heeded. */
 bool attn_row_wanted(const struct impl *row);
 
 enum attn_ran { ATTN_RAN, ATTN_UNSUPPORTED, ATTN_FAILED };

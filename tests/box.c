@@ -37,6 +37,20 @@ struct layout layout_random(struct rng *r)
     return l;
 }
 
+struct layout layout_rows(struct rng *r, int64_t align)
+{
+    struct layout l = layout_random(r);
+    l.step = 1;
+    l.align = align;
+    l.flip[3] = false;
+    for (int k = 0; k < 3; k++)
+        if (l.order[k] == 3) {
+            l.order[k] = l.order[3];
+            l.order[3] = 3;
+        }
+    return l;
+}
+
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 /* Maps `bytes` rounded up to pages between two inaccessible pages; *mem is the first usable byte. */
@@ -80,11 +94,15 @@ struct box box_new(int32_t dtype, const int64_t shape[4], const struct layout *l
             base += (extent - 1) * stride;
         span += (extent - 1) * stride;
         stride = stride * extent + layout->pad[axis];
+        if (layout->align > size)
+            stride += (layout->align / size - stride % (layout->align / size)) % (layout->align / size);
     }
     const size_t body = empty ? 0 : (size_t)(span * size);
     box.map = map_fenced(body, &box.mem, &box.bytes, &box.map_bytes);
     /* the poison's two-byte pattern keeps its phase for 2-byte types; f32 stays 4-byte aligned */
     unsigned char *first = layout->fence_low ? box.mem : box.mem + box.bytes - body;
+    if (layout->align)
+        first -= (uintptr_t)first % (size_t)layout->align;
     box.t.data = first + base * size;
     box_poison(&box, poison);
     return box;
@@ -120,6 +138,10 @@ void box_set_row(struct box *box, int64_t b, int64_t h, int64_t s, int64_t n, co
     const size_t size = (size_t)format_size(box->t.dtype);
     const int64_t step = box->t.stride[3] * (int64_t)size;
     char *to = box_at(box, b, h, s, 0);
+    if (step == (int64_t)size && n > 0) {
+        memcpy(to, encoded, (size_t)n * size);
+        return;
+    }
     for (int64_t d = 0; d < n; d++)
         memcpy(to + d * step, (const char *)encoded + (size_t)d * size, size);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu.h"
 #include "support.h"
 #include "tolerance.h"
 
@@ -243,6 +244,10 @@ void check_memory_flat(const struct case_run *run, const char *argument)
     }
     if (rows_for(run->p, rows) == 0 || rows[0] != run->row)
         return;
+    if (gpu_wanted()) {
+        count_skipped("cases checks", "device_memory_flat: CUDA: the suite cuda_calls", 1);
+        return;
+    }
     qattn_attn_params params = run->in->params;
     params.lse = run->out->lse;
     const qattn_tensor *const t = run->in->tensors;

@@ -35,7 +35,7 @@
     X(keep, 0)          /* as bias */ \
     X(keep_kind, 0)     /* enum keep_kind */ \
     X(keep_u8, 0) \
-    X(sinks, 0) \
+    X(sinks, 0)         /* 2: of every four heads' the last three are -inf, inf, NaN */ \
     X(alibi, 0)         /* 1 [Hq], 2 [N,Hq], 3 [N,Hq] in wider rows */ \
     X(used_q, 0)        /* enum used_kind */ \
     X(used_k, 0) \
@@ -50,10 +50,13 @@
     X(nan, 0)           /* enum nan_kind */ \
     X(share, 0)         /* 1: one k, v for all sequences; 2: for all KV heads; 4: one q for all heads */ \
     X(in_place, 0)      /* softmax: y is x */ \
+    X(precision, 0)     /* QATTN_PRECISION_* */ \
+    X(aligned, 0)       /* 1: rows of q, k, v, o on 16 bytes, D fastest, in random layouts too; 2: of k and v alone */ \
     X(lay, 0)           /* 0 packed BHSD, 1 BSHD, 2 SBHD, 3 interleaved, else the seed of random layouts */ \
     X(seed, 0)
 
-enum bias_kind { BIAS_NORMAL, BIAS_SOME_HIDDEN, BIAS_SOME_LOWEST, BIAS_DEAD_ROWS, BIAS_HIDES_BAD };
+enum bias_kind { BIAS_NORMAL, BIAS_SOME_HIDDEN, BIAS_SOME_LOWEST, BIAS_DEAD_ROWS, BIAS_HIDES_BAD,
+                 BIAS_ODD /* +inf and NaN here and there */ };
 enum keep_kind { KEEP_RANDOM, KEEP_DEAD_ROWS, KEEP_NONE, KEEP_HIDES_BAD };
 enum used_kind { USED_ALL, USED_SOME, USED_ZERO_OR_ALL, USED_OUT_OF_RANGE, USED_ZERO };
 enum scale_kind { SCALE_NONE, SCALE_ONE, SCALE_HEAD, SCALE_SEQ_HEAD, SCALE_SEQ_KVHEAD_D, SCALE_ROW, SCALE_ROW_D, SCALE_PAGE };
@@ -64,7 +67,8 @@ enum nan_kind {
     NAN_ONE_VALUE,       /* some columns of one visible V row */
     NAN_ONE_KEY,         /* one K row of KV head 0 */
     INF_ONE_KEY,         /* one element of one K row is +inf: scores of +inf and -inf */
-    NAN_ONE_QUERY        /* q row 0 of head 0 */
+    NAN_ONE_QUERY,       /* q row 0 of head 0 */
+    NAN_LAST_VALUE       /* the last V row is NaN, its key is not */
 };
 
 #define ATTN_CASE_FIELD(name, initial) int64_t name;

@@ -11,6 +11,8 @@
 
 #include "attn_run.h"
 #include "core/params.h"
+#include "gpu.h"
+#include "grid.h"
 #include "tolerance.h"
 
 enum { BLOCK = 64 };
@@ -23,16 +25,21 @@ struct gemm_case {
     int64_t b, h, hb, m, n, k;
     float   alpha, beta;           /* alpha 0: the default 1, unless as_given */
     bool    as_given, invariant;
+    int64_t precision, aligned;    /* QATTN_PRECISION_*; rows on 16 bytes in random layouts too */
     int64_t lay, seed;             /* lay 0: packed; 1: b transposed in memory; else random */
 };
 
 static void gemm_text(const struct gemm_case *c, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s %s out=%s b%lld h%lld hkv%lld m%lld n%lld k%lld alpha=%g beta=%g%s%s lay=%lld seed=%lld",
-             c->op == OP_MATMUL ? "matmul" : "matmul_nt", format_name(c->in), format_name(c->out), (long long)c->b,
-             (long long)c->h, (long long)c->hb, (long long)c->m, (long long)c->n, (long long)c->k, (double)c->alpha,
-             (double)c->beta, c->as_given ? " as_given" : "", c->invariant ? " invariant" : "", (long long)c->lay,
-             (long long)c->seed);
+    snprintf(buf, cap,
+             "%s %s out=%s b%lld h%lld hkv%lld m%lld n%lld k%lld alpha=%g beta=%g%s%s "
+             "precision=%lld aligned=%lld "
+             "lay=%lld seed=%lld",
+             c->op == OP_MATMUL ? "matmul" : "matmul_nt", format_name(c->in), format_name(c->out),
+             (long long)c->b, (long long)c->h, (long long)c->hb, (long long)c->m, (long long)c->n,
+             (long long)c->k, (double)c->alpha, (double)c->beta, c->as_given ? " as_given" : "",
+             c->invariant ? " invariant" : "", (long long)c->precision, (long long)c->aligned,
+             (long long)c->lay, (long long)c->seed);
 }
 
 static uint64_t gemm_key(const struct gemm_case *c, uint64_t tag, int64_t b, int64_t h, int64_t row)
@@ -48,8 +55,9 @@ static struct layout gemm_layout(const struct gemm_case *c, uint64_t id)
         l.order[3] = 2;
     } else if (c->lay > 1) {
         struct rng r = { hash64((uint64_t)c->lay, id), 0 };
-        l = layout_random(&r);
+        l = c->aligned ? layout_rows(&r, 16) : layout_random(&r);
     }
+    l.align = c->aligned ? 16 : 0;
     return l;
 }
 
@@ -105,6 +113,7 @@ static bool gemm_run(const struct impl *row, const struct gemm_case *c, struct g
     static struct problem p;
     const qattn_matmul_params params = {
         .struct_size = sizeof params, .alpha = c->alpha, .beta = c->beta, .num_threads = threads,
+        .precision = (int32_t)c->precision,
         .flags = (c->as_given ? QATTN_FLAG_SCALE_AS_GIVEN : 0u) | (c->invariant ? QATTN_FLAG_BATCH_INVARIANT : 0u),
     };
     const int32_t status = qattn__problem_matmul(&p, c->op, &g->a.t, &g->b.t, &g->c.t, &params, false);
@@ -112,17 +121,15 @@ static bool gemm_run(const struct impl *row, const struct gemm_case *c, struct g
         note_failure("valid arguments refused with %d", status);
         return true;
     }
-    if (!row->supports(&p, why, cap))
+    struct gpu_regions regions = { .count = 0 };
+    int32_t ran = QATTN_OK;
+    gpu_add_box(&regions, &g->a);
+    gpu_add_box(&regions, &g->b);
+    gpu_add_box(&regions, &g->c);
+    if (!gpu_run_row(row, &p, &regions, fill, &ran, why, cap))
         return false;
-    struct scratch workspace = scratch_new(row->workspace(&p), fill);
-    p.workspace = (char *)workspace.data;
-    p.workspace_bytes = workspace.bytes;
-    const int32_t ran = row->run(&p, NULL);
     if (ran != QATTN_OK)
         note_failure("run returned %d", ran);
-    if (!scratch_intact(&workspace))
-        note_failure("bytes after the workspace were written");
-    scratch_free(&workspace);
     if (!box_intact(&g->a) || !box_intact(&g->b))
         note_failure("an input was changed");
     return true;
@@ -132,6 +139,7 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
 {
     const double alpha = c->alpha == 0 && !c->as_given ? 1 : (double)c->alpha;
     const int64_t group = c->hb ? c->h / c->hb : 1;
+    const double product = tolerance_product(c->in, (int32_t)c->precision);
     double worst = 0;
     for (int64_t b = 0; b < c->b; b++)
         for (int64_t h = 0; h < c->h; h++)
@@ -146,7 +154,8 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
                         absolute += fabs(x[k] * y[k]);
                     }
                     const double base = c->beta == 0 ? 0 : (double)c->beta * old[n], want = alpha * sum + base;
-                    const double bound = tolerance_matmul(c->out, c->k, want, fabs(alpha) * absolute, fabs(base));
+                    const double bound = tolerance_matmul_of(c->out, c->k, product, want,
+                                                             fabs(alpha) * absolute, fabs(base));
                     const double got = box_get(&g->c, b, h, m, n), ratio = fabs(got - want) / bound;
                     if (!(ratio <= 1))
                         note_failure("c b%lld h%lld m%lld n%lld is %.9g, want %.9g (%.3g x the bound)", (long long)b,
@@ -158,7 +167,9 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
     if (!box_intact(&g->c))
         note_failure("bytes outside c were changed");
     char key[96];
-    snprintf(key, sizeof key, "%s %s>%s matmul", id, format_name(c->in), format_name(c->out));
+    static const char *const precisions[] = { "", " 3xtf32", " tf32" };
+    snprintf(key, sizeof key, "%s %s>%s%s matmul", id, format_name(c->in), format_name(c->out),
+             precisions[c->precision]);
     report_ratio(key, worst);
 }
 
@@ -181,10 +192,15 @@ static void gemm_check(const struct gemm_case *c)
         count_run(label, 1);
         gemm_compare(row->id, c, &g);
         void *first = memcpy(malloc(g.c.bytes), g.c.mem, g.c.bytes);
-        gemm_reset(c, &g);
-        gemm_run(row, c, &g, 3, 0x00, why, sizeof why);
-        if (memcmp(first, g.c.mem, g.c.bytes) != 0)
-            note_failure("second run (3 threads, other workspace contents) gave other bits");
+        const int runs = gpu_repeats(c->seed);
+        for (int run = 2, same = 1; run <= runs && same; run++) {
+            gemm_reset(c, &g);
+            gemm_run(row, c, &g, 3, run % 2 ? 0xFF : 0x00, why, sizeof why);
+            same = memcmp(first, g.c.mem, g.c.bytes) == 0;
+            if (!same)
+                note_failure("run %d (3 threads, other workspace contents) gave other bits", run);
+        }
+        count_run("runs for the same bits", runs);
         free(first);
         gemm_reset(c, &g);
     }
@@ -253,12 +269,125 @@ static void gemm_grid(void)
     }
 }
 
+/* Tiles of tensor cores: sizes around 64, 128 and 256, steps of K around 16, 32 and 64, TF32. */
+static void gemm_tiles(void)
+{
+    static const int64_t sizes[] = { 1,   8,   16,  24,  63,  64,  65,  72,  96,  120,
+                                     127, 128, 129, 136, 192, 200, 255, 256, 257, 264 };
+    static const int64_t depths[] = { 1,  4,  8,  15, 16,  17,  24,  31,  32,  33,  48,
+                                      63, 64, 65, 96, 128, 130, 200, 256, 520, 1000 };
+    enum { SIZES = sizeof sizes / sizeof *sizes, DEPTHS = sizeof depths / sizeof *depths, CASES = 1500 };
+    static const int32_t kinds[][2] = {
+        { QATTN_DTYPE_F16, QATTN_DTYPE_F16 }, { QATTN_DTYPE_BF16, QATTN_DTYPE_BF16 },
+        { QATTN_DTYPE_F16, QATTN_DTYPE_F32 }, { QATTN_DTYPE_BF16, QATTN_DTYPE_F32 },
+        { QATTN_DTYPE_F32, QATTN_DTYPE_F32 },
+    };
+    static const float alphas[] = { 0, 0, -2, 0.125f }, betas[] = { 0, 0, 1, -0.5f };
+    struct rng r = { 80, 0 };
+    for (int i = 0; i < CASES; i++) {
+        const int64_t t = rng_below(&r, 7), hb = 1 + rng_below(&r, 2), group = 1 + rng_below(&r, 3);
+        struct gemm_case c = { .op = rng_below(&r, 2) ? OP_MATMUL : OP_MATMUL_NT,
+                               .in = kinds[t < 4 ? t : 4][0],
+                               .out = kinds[t < 4 ? t : 4][1],
+                               .b = 1 + rng_below(&r, 2),
+                               .h = hb * group,
+                               .hb = hb,
+                               .m = sizes[rng_below(&r, SIZES)],
+                               .n = sizes[rng_below(&r, SIZES)],
+                               .k = depths[rng_below(&r, DEPTHS)],
+                               .alpha = alphas[rng_below(&r, 4)],
+                               .beta = betas[rng_below(&r, 4)],
+                               .as_given = rng_below(&r, 12) == 0,
+                               .invariant = rng_below(&r, 4) == 0,
+                               .precision = t < 4 ? 0 : t - 4,
+                               .aligned = rng_below(&r, 4) > 0 };
+        if (grid_wants_tiles() || i % 40 == 0)
+            gemm_push(c);
+    }
+}
+
 START_TEST(matmul)
 {
     failures_clear();
     for (int64_t i = (int64_t)_i * BLOCK; i < num_gemms && i < (int64_t)(_i + 1) * BLOCK; i++)
-        if (!grid_small() || i % 9 == 0)
+        if (shard_has(i) && (!grid_small() || i % 9 == 0))
             gemm_check(&gemms[i]);
+    ck_assert_int_eq(failures(), 0);
+}
+END_TEST
+
+/* A part of the product alone: rows m0 .. m1 and columns n0 .. n1 of one batch and head. */
+static void gemm_part(const struct gemm_case *c, const struct gemm_build *g,
+                      struct gemm_build *part, int64_t b, int64_t h, const int64_t m[2],
+                      const int64_t n[2])
+{
+    const bool nt = c->op == OP_MATMUL_NT;
+    const int64_t group = c->h / c->hb;
+    *part = *g;
+    part->a.t.data = box_at(&g->a, b, h, m[0], 0);
+    part->b.t.data = nt ? box_at(&g->b, b, h / group, n[0], 0) : box_at(&g->b, b, h / group, 0, n[0]);
+    part->c.t.data = box_at(&g->c, b, h, m[0], n[0]);
+    for (int axis = 0; axis < 2; axis++)
+        part->a.t.shape[axis] = part->b.t.shape[axis] = part->c.t.shape[axis] = 1;
+    part->a.t.shape[2] = part->c.t.shape[2] = m[1] - m[0];
+    part->b.t.shape[nt ? 2 : 3] = part->c.t.shape[3] = n[1] - n[0];
+}
+
+/* BATCH_INVARIANT: an element of C has the same bits whatever rows, columns, heads and batches are computed with it. */
+static void gemm_check_parts(const struct impl *row, const struct gemm_case *c)
+{
+    static const int64_t rows[] = { 0, 1, 2, 19, 83, 150 }, columns[] = { 0, 8, 9, 73, 140 };
+    enum { ROWS = sizeof rows / sizeof *rows - 1, COLUMNS = sizeof columns / sizeof *columns - 1 };
+    char text[200], why[192];
+    struct gemm_build g = gemm_build_new(c), part;
+    gemm_text(c, text, sizeof text);
+    case_begin("%s/%s in parts", row->id, text);
+    if (gemm_run(row, c, &g, 1, 0xFF, why, sizeof why)) {
+        void *const whole = memcpy(malloc(g.c.bytes), g.c.mem, g.c.bytes);
+        gemm_reset(c, &g);
+        for (int64_t x = 0; x < c->b * c->h * ROWS * COLUMNS; x++) {
+            const int64_t i = x % ROWS, j = x / ROWS % COLUMNS, head = x / ROWS / COLUMNS;
+            gemm_part(c, &g, &part, head / c->h, head % c->h, rows + i, columns + j);
+            if (!gemm_run(row, c, &part, 1, 0x00, why, sizeof why))
+                note_failure("refused in parts alone: %s", why);
+        }
+        if (memcmp(whole, g.c.mem, g.c.bytes) != 0)
+            note_failure("the parts have other bits than the whole");
+        free(whole);
+        count_run("matmul in parts", 1);
+    } else {
+        count_skipped("matmul in parts", why, 1);
+    }
+    box_free(&g.a);
+    box_free(&g.b);
+    box_free(&g.c);
+}
+
+START_TEST(matmul_parts)
+{
+    static const int32_t kinds[] = { QATTN_DTYPE_F32, QATTN_DTYPE_F16, QATTN_DTYPE_BF16 };
+    failures_clear();
+    for (int64_t i = 0; i < 24; i++) {
+        struct gemm_case c = { .op = i % 2 ? OP_MATMUL : OP_MATMUL_NT,
+                               .in = kinds[i / 2 % 3],
+                               .out = kinds[i / 2 % 3],
+                               .b = 2,
+                               .h = 2,
+                               .hb = 1 + i % 2,
+                               .m = 150,
+                               .n = 140,
+                               .k = i / 6 % 2 ? 200 : 64,
+                               .invariant = true,
+                               .aligned = i < 18,
+                               .lay = i % 3 == 2 ? 40 + i : 0,
+                               .seed = 9000 + i };
+        if (!shard_has(i) || (grid_small() && i % 8))
+            continue;
+        c.precision = i % 4 == 0 && c.in == QATTN_DTYPE_F32;
+        for (int k = 0; k < qattn__impl_count; k++)
+            if (attn_row_wanted(&qattn__impls[k]) && strcmp(qattn__impls[k].id, "ref") != 0)
+                gemm_check_parts(&qattn__impls[k], &c);
+    }
     ck_assert_int_eq(failures(), 0);
 }
 END_TEST
@@ -394,18 +523,20 @@ static void merge_check_row(const struct impl *row, const struct merge_case *c,
         note_failure("valid arguments refused with %d", status);
         return;
     }
-    if (!row->supports(&p, why, sizeof why)) {
+    struct gpu_regions regions = { .count = 0 };
+    int32_t ran = QATTN_OK;
+    for (int64_t i = 0; i < c->parts; i++) {
+        gpu_add_box(&regions, &m->o_parts[i]);
+        gpu_add_box(&regions, &m->lse_parts[i]);
+    }
+    gpu_add_box(&regions, &m->o);
+    gpu_add_box(&regions, &m->lse);
+    if (!gpu_run_row(row, &p, &regions, 0xFF, &ran, why, sizeof why)) {
         count_skipped(label, why, 1);
         return;
     }
-    struct scratch workspace = scratch_new(row->workspace(&p), 0xFF);
-    p.workspace = (char *)workspace.data;
-    p.workspace_bytes = workspace.bytes;
-    if (row->run(&p, NULL) != QATTN_OK)
-        note_failure("run failed");
-    if (!scratch_intact(&workspace))
-        note_failure("bytes after the workspace were written");
-    scratch_free(&workspace);
+    if (ran != QATTN_OK)
+        note_failure("run failed with %d", ran);
     count_run(label, 1);
     merge_compare(row->id, c, m, o, lse);
 }
@@ -454,7 +585,7 @@ START_TEST(merge)
                                 .random_layout = rng_below(&r, 2) };
         c.out = rng_below(&r, 3) ? c.in : QATTN_DTYPE_F32;
         c.in_place = c.in == c.out && rng_below(&r, 3) == 0;
-        if (!grid_small() || i % 9 == 0)
+        if (shard_has(i) && (!grid_small() || i % 9 == 0))
             merge_check(&c);
     }
     ck_assert_int_eq(failures(), 0);
@@ -464,10 +595,12 @@ END_TEST
 void check_gemm_add(Suite *s)
 {
     gemm_grid();
+    gemm_tiles();
     TCase *t = tcase_create("matmul"), *u = tcase_create("merge");
     tcase_set_timeout(t, 300);
     tcase_set_timeout(u, 300);
     tcase_add_loop_test(t, matmul, 0, (int)((num_gemms + BLOCK - 1) / BLOCK));
+    tcase_add_test(t, matmul_parts);
     tcase_add_test(u, merge);
     suite_add_tcase(s, t);
     suite_add_tcase(s, u);

@@ -7,22 +7,18 @@
 #include <stdlib.h>
 
 #include "attn_logical.h"
+#include "gpu.h"
+#include "grid.h"
 #include "support.h"
 
-#define COUNT(array) ((int64_t)(sizeof(array) / sizeof(*(array))))
-
-enum { F32 = QATTN_DTYPE_F32, F16 = QATTN_DTYPE_F16, BF16 = QATTN_DTYPE_BF16, E4M3 = QATTN_DTYPE_E4M3FN,
-       E5M2 = QATTN_DTYPE_E5M2, I8 = QATTN_DTYPE_I8 };
-
 /* Every set of types the contract offers: q, k and v, o. */
-static const struct { int32_t q, kv, o; } types[] = {
+static const struct { int32_t q, kv, o; } types[TYPE_SETS] = {
     { F32, F32, F32 },  { F16, F16, F16 },   { BF16, BF16, BF16 }, { F16, F16, F32 },   { BF16, BF16, F32 },
     { F16, E4M3, F16 }, { BF16, E4M3, BF16 }, { F16, E5M2, F16 },  { BF16, E5M2, BF16 }, { F16, I8, F16 },
     { BF16, I8, BF16 }, { F16, E5M2, F32 },  { BF16, I8, F32 },    { BF16, E4M3, F32 }, { E4M3, E4M3, F16 },
     { E4M3, E4M3, BF16 }, { E4M3, E4M3, F32 }, { E5M2, E5M2, F32 }, { E5M2, E5M2, BF16 }, { I8, I8, F32 },
     { I8, I8, F16 },    { I8, I8, BF16 },    { E5M2, E5M2, F16 },
 };
-enum { PLAIN_TYPES = 3 };       /* the first ones: f32, f16, bf16 */
 
 void attn_grid_push(struct attn_grid *grid, const struct attn_case *c)
 {
@@ -44,9 +40,9 @@ void attn_grid_free(struct attn_grid *grid)
 static bool is_softmax(const struct attn_case *c) { return c->op == OP_SOFTMAX; }
 
 /* A case of type set t; softmax takes the q and o of the first five. */
-static struct attn_case typed(enum op op, int64_t t)
+struct attn_case grid_typed(enum op op, int64_t t)
 {
-    const int64_t k = op == OP_SOFTMAX ? t % 5 : t % COUNT(types);
+    const int64_t k = op == OP_SOFTMAX ? t % 5 : t % TYPE_SETS;
     struct attn_case c = attn_case_default(op, types[k].q, types[k].kv, types[k].o);
     if (types[k].kv == I8)
         c.k_scale = c.v_scale = SCALE_ONE;      /* raw integers would make every row one-hot */
@@ -55,7 +51,7 @@ static struct attn_case typed(enum op op, int64_t t)
     return c;
 }
 
-static void shape(struct attn_case *c, int64_t b, int64_t hq, int64_t hkv, int64_t sq, int64_t sk, int64_t d)
+void grid_shape(struct attn_case *c, int64_t b, int64_t hq, int64_t hkv, int64_t sq, int64_t sk, int64_t d)
 {
     c->b = b;
     c->hq = hq;
@@ -66,9 +62,10 @@ static void shape(struct attn_case *c, int64_t b, int64_t hq, int64_t hkv, int64
 }
 
 /* Every pushed case gets a seed, and two of three a random layout. */
-static void push(struct attn_grid *g, struct attn_case c)
+void grid_push(struct attn_grid *g, struct attn_case c)
 {
     c.seed = 1 + g->count;
+    c.aligned |= gpu_wanted() && g->count % 2;
     if (c.lay == 0)
         c.lay = g->count % 9 == 0 ? 0 : g->count % 9 == 1 ? 1 : g->count % 9 == 2 ? 2 : 4 + g->count;
     attn_grid_push(g, &c);
@@ -86,10 +83,10 @@ static void add_lengths(struct attn_grid *g, enum op op)
         for (int64_t j = 0; j < COUNT(lengths); j++) {
             if (lengths[i] * lengths[j] > 20000)
                 continue;
-            struct attn_case c = typed(op, t % PLAIN_TYPES);
-            shape(&c, 1 + t % 2, 2, 1 + t % 2, lengths[i], lengths[j], t % 5 ? 32 : 64);
+            struct attn_case c = grid_typed(op, t % PLAIN_TYPES);
+            grid_shape(&c, 1 + t % 2, 2, 1 + t % 2, lengths[i], lengths[j], t % 5 ? 32 : 64);
             c.causal = t++ % 2;
-            push(g, c);
+            grid_push(g, c);
         }
 }
 
@@ -103,17 +100,17 @@ static void add_widths(struct attn_grid *g, enum op op)
                                         { 1024, 1 }, { 40, 80 }, { 64, 65 }, { 96, 33 } };
     for (int64_t i = 0; i < COUNT(widths); i++)
         for (int64_t k = 0; k < 2 * PLAIN_TYPES; k++) {
-            struct attn_case c = typed(op, k % PLAIN_TYPES);
-            shape(&c, 1, 4, 2, k < PLAIN_TYPES ? 1 + i % 3 : 19, 37, widths[i]);
+            struct attn_case c = grid_typed(op, k % PLAIN_TYPES);
+            grid_shape(&c, 1, 4, 2, k < PLAIN_TYPES ? 1 + i % 3 : 19, 37, widths[i]);
             c.causal = k % 2;
-            push(g, c);
+            grid_push(g, c);
         }
     for (int64_t i = 0; i < COUNT(pairs); i++)
         for (int64_t t = 0; t < 8; t++) {
-            struct attn_case c = typed(op, t);
-            shape(&c, 2, 3, 1, t % 2 ? 1 : 18, 21, pairs[i][0]);
+            struct attn_case c = grid_typed(op, t);
+            grid_shape(&c, 2, 3, 1, t % 2 ? 1 : 18, 21, pairs[i][0]);
             c.dv = pairs[i][1];
-            push(g, c);
+            grid_push(g, c);
         }
 }
 
@@ -124,11 +121,11 @@ static void add_groups(struct attn_grid *g, enum op op)
     for (int64_t i = 0; i < COUNT(groups); i++)
         for (int64_t r = 0; r < COUNT(rows); r++)
             for (int64_t hkv = 1; hkv <= 3; hkv++) {
-                struct attn_case c = typed(op, t % 5);
-                shape(&c, 1 + t % 2, groups[i] * hkv, hkv, rows[r], 45, 64);
+                struct attn_case c = grid_typed(op, t % 5);
+                grid_shape(&c, 1 + t % 2, groups[i] * hkv, hkv, rows[r], 45, 64);
                 c.causal = t++ % 2;
                 c.sinks = t % 3 == 0;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
@@ -144,8 +141,8 @@ static void add_positions(struct attn_grid *g, enum op op)
     for (int64_t s = 0; s < COUNT(sizes); s++)
         for (int64_t w = 0; w < COUNT(windows); w++)
             for (int64_t corner = 0; corner < 2 + COUNT(offsets); corner++) {
-                struct attn_case c = typed(op, t % PLAIN_TYPES);
-                shape(&c, 1 + t % 2, 2, 1, sizes[s][0], sizes[s][1], 32);
+                struct attn_case c = grid_typed(op, t % PLAIN_TYPES);
+                grid_shape(&c, 1 + t % 2, 2, 1, sizes[s][0], sizes[s][1], 32);
                 c.left = windows[w][0];
                 c.right = windows[w][1];
                 c.causal = (t + w) % 2;
@@ -153,17 +150,17 @@ static void add_positions(struct attn_grid *g, enum op op)
                 c.offset = corner < 2 ? 0 : 1 + t % 2;
                 c.q_off = corner < 2 ? 0 : offsets[corner - 2];
                 c.alibi = t++ % 4 == 3;
-                push(g, c);
+                grid_push(g, c);
             }
     for (int64_t k = 0; k < 6; k++) {                    /* offsets and windows at the ends of 64 bits */
-        struct attn_case c = typed(op, 0);
-        shape(&c, 1, 1, 1, 5, 9, 16);
+        struct attn_case c = grid_typed(op, 0);
+        grid_shape(&c, 1, 1, 1, 5, 9, 16);
         c.offset = 1;
         c.q_off = k % 2 ? INT64_MAX : INT64_MIN;
         c.causal = k < 2;
         c.left = k < 2 ? -2 : k < 4 ? INT64_MAX - 1 : 3;
         c.right = k < 2 ? -2 : k < 4 ? INT64_MAX - 1 : 3;
-        push(g, c);
+        grid_push(g, c);
     }
 }
 
@@ -172,8 +169,8 @@ static void add_masks(struct attn_grid *g, enum op op)
 {
     for (int64_t axes = 0; axes < 16; axes++)
         for (int64_t kind = 0; kind < 9; kind++) {
-            struct attn_case c = typed(op, (axes + kind) % 8);
-            shape(&c, 2, 4, 2, kind % 3 == 0 ? 1 : 35, axes % 2 ? 67 : 130, 32);
+            struct attn_case c = grid_typed(op, (axes + kind) % 8);
+            grid_shape(&c, 2, 4, 2, kind % 3 == 0 ? 1 : 35, axes % 2 ? 67 : 130, 32);
             if (kind < 5) {
                 c.bias = 16 + axes;
                 c.bias_type = (axes + kind) % 3;
@@ -186,7 +183,7 @@ static void add_masks(struct attn_grid *g, enum op op)
             }
             c.causal = axes % 3 == 0;
             c.sinks = axes % 5 == 0;
-            push(g, c);
+            grid_push(g, c);
         }
 }
 
@@ -197,9 +194,9 @@ static void add_numbers(struct attn_grid *g, enum op op)
     for (int64_t i = 0; i < COUNT(scales); i++)
         for (int64_t k = 0; k < COUNT(caps); k++)
             for (int64_t r = 0; r < 3; r++) {
-                struct attn_case c = typed(op, t % PLAIN_TYPES);
+                struct attn_case c = grid_typed(op, t % PLAIN_TYPES);
                 /* scores of 1e31 tell nothing about rounding: one key, or a cap */
-                shape(&c, 2, 4, 2, r == 0 ? 1 : 20, scales[i] == 1e30 && caps[k] == 0 ? 1 : 50, 48);
+                grid_shape(&c, 2, 4, 2, r == 0 ? 1 : 20, scales[i] == 1e30 && caps[k] == 0 ? 1 : 50, 48);
                 c.scale = scales[i];
                 c.as_given = i == 0 && r == 1;
                 c.softcap = caps[k];
@@ -207,8 +204,41 @@ static void add_numbers(struct attn_grid *g, enum op op)
                 c.alibi = scales[i] == 1e30 ? 0 : t % 4;
                 c.base2 = t % 5 == 0;
                 c.causal = t++ % 3 == 0;
-                push(g, c);
+                grid_push(g, c);
             }
+}
+
+/* Biases of +inf and NaN, seen and behind masks. */
+static void add_odd_biases(struct attn_grid *g, enum op op)
+{
+    static const int64_t sizes[][2] = { { 1, 40 }, { 35, 67 }, { 70, 200 } };
+    for (int64_t t = 0; t < 15; t++) {
+        struct attn_case c = grid_typed(op, t % 5);
+        grid_shape(&c, 2, 4, 2, sizes[t % 3][0], sizes[t % 3][1], 64);
+        c.bias = 16 + (t % 2 ? 15 : 12);
+        c.bias_type = t % 3;
+        c.bias_kind = BIAS_ODD;
+        c.causal = t % 2;
+        c.keep = t % 4 == 3 ? 16 + 15 : 0;
+        c.softcap = t % 5 == 4 ? 5 : 0;
+        grid_push(g, c);
+    }
+}
+
+/* Sinks that are no numbers, on rows with keys and without. */
+static void add_odd_sinks(struct attn_grid *g, enum op op)
+{
+    for (int64_t t = 0; t < 12; t++) {
+        struct attn_case c = grid_typed(op, t % 5);
+        grid_shape(&c, 2, 8, 2, t % 2 ? 9 : 1, t % 3 ? 70 : 3, 64);
+        c.sinks = 2;
+        c.causal = t % 2;
+        c.used_k = t % 4 == 3 ? USED_ZERO_OR_ALL : 0;
+        c.used_q = t % 4 == 2 ? USED_SOME : 0;
+        c.splits = op == OP_FLASH_FORWARD && t % 6 == 5 ? 3 : 0;
+        c.base2 = t % 5 == 0;
+        grid_push(g, c);
+    }
 }
 
 static void add_lengths_used(struct attn_grid *g, enum op op)
@@ -216,15 +246,15 @@ static void add_lengths_used(struct attn_grid *g, enum op op)
     for (int64_t q = 0; q < 5; q++)
         for (int64_t k = 0; k < 5; k++)
             for (int64_t t = 0; t < 4; t++) {
-                struct attn_case c = typed(op, (q + k + t) % 8);
-                shape(&c, 3, 4, 2, t == 1 ? 1 : 22, t == 2 ? 140 : 40, 32);
+                struct attn_case c = grid_typed(op, (q + k + t) % 8);
+                grid_shape(&c, 3, 4, 2, t == 1 ? 1 : 22, t == 2 ? 140 : 40, 32);
                 c.used_q = q;
                 c.used_k = k;
                 c.causal = t % 2;
                 c.left = t == 3 ? 6 : -2;
                 c.max_q = t == 2 && !is_softmax(&c) ? 15 : 0;
                 c.max_k = t == 3 && !is_softmax(&c) ? 25 : 0;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
@@ -238,8 +268,8 @@ static void add_packed(struct attn_grid *g, enum op op)
             for (int64_t r = 0; r < 12; r++) {
                 if (form == 2 && pages[p])
                     continue;
-                struct attn_case c = typed(op, t);
-                shape(&c, 1 + r % 5, 4, 2, r % 4 == 0 ? 1 : 37, r % 3 ? 90 : 150, r % 2 ? 64 : 40);
+                struct attn_case c = grid_typed(op, t);
+                grid_shape(&c, 1 + r % 5, 4, 2, r % 4 == 0 ? 1 : 37, r % 3 ? 90 : 150, r % 2 ? 64 : 40);
                 c.page = pages[p];
                 c.packed_q = form > 0;
                 c.packed_k = form == 2;
@@ -257,19 +287,19 @@ static void add_packed(struct attn_grid *g, enum op op)
                 if (c.page && (t % 3 == 0) && c.kv_dtype != c.q_dtype)
                     c.k_scale = c.v_scale = SCALE_PAGE;
                 t++;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
 static void add_descales(struct attn_grid *g, enum op op)
 {
-    for (int64_t t = 5; t < COUNT(types); t++)
+    for (int64_t t = 5; t < TYPE_SETS; t++)
         for (int64_t kind = SCALE_NONE; kind <= SCALE_ROW_D; kind++)
             for (int64_t r = 0; r < 2; r++) {
-                struct attn_case c = typed(op, t);
+                struct attn_case c = grid_typed(op, t);
                 if (kind == SCALE_NONE && c.kv_dtype == I8)
                     c.scale = 1e-4;              /* raw integers: keep the scores small */
-                shape(&c, 2, 6, 2, r ? 9 : 1, 40, 32);
+                grid_shape(&c, 2, 6, 2, r ? 9 : 1, 40, 32);
                 c.k_scale = kind;
                 c.v_scale = (kind + 2 * r) % (SCALE_ROW_D + 1);
                 c.q_scale = c.q_dtype == c.kv_dtype ? (kind + 3 * r) % (SCALE_ROW_D + 1) : SCALE_NONE;
@@ -277,7 +307,7 @@ static void add_descales(struct attn_grid *g, enum op op)
                     c.scale = 1e-4;
                 c.causal = r;
                 c.packed_q = c.packed_k = r && kind == SCALE_ROW;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
@@ -289,8 +319,8 @@ static void add_splits(struct attn_grid *g, enum op op)
     for (int64_t i = 0; i < COUNT(splits); i++)
         for (int64_t k = 0; k < COUNT(keys); k++)
             for (int64_t r = 0; r < 4; r++) {
-                struct attn_case c = typed(op, t++ % 8);
-                shape(&c, 1 + r % 2, 4, 2, r < 2 ? 1 : r == 2 ? 3 : keys[k] > 4000 ? 5 : 20, keys[k], 32);
+                struct attn_case c = grid_typed(op, t++ % 8);
+                grid_shape(&c, 1 + r % 2, 4, 2, r < 2 ? 1 : r == 2 ? 3 : keys[k] > 4000 ? 5 : 20, keys[k], 32);
                 c.splits = op == OP_GQA_FORWARD ? splits[i] % 2 : splits[i];
                 c.invariant = c.splits == 0 && r % 2;
                 c.causal = r % 2;
@@ -298,7 +328,7 @@ static void add_splits(struct attn_grid *g, enum op op)
                 c.used_k = r == 1 ? USED_SOME : 0;
                 c.packed_q = c.packed_k = op == OP_FLASH_FORWARD && r == 2;
                 c.page = op == OP_FLASH_FORWARD && r == 3 ? 16 : 0;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
@@ -309,8 +339,8 @@ static void add_bad_values(struct attn_grid *g, enum op op)
     for (int64_t nan = NAN_LAST_KEYS; nan <= NAN_ONE_QUERY; nan++)
         for (int64_t s = 0; s < COUNT(sizes); s++)
             for (int64_t r = 0; r < 10; r++) {
-                struct attn_case c = typed(op, r % 5);
-                shape(&c, 2, 4, 2, sizes[s][0], sizes[s][1], 32);
+                struct attn_case c = grid_typed(op, r % 5);
+                grid_shape(&c, 2, 4, 2, sizes[s][0], sizes[s][1], 32);
                 c.nan = nan;
                 c.causal = r % 3 == 0;
                 c.left = r % 3 == 1 ? 5 : -2;
@@ -324,7 +354,7 @@ static void add_bad_values(struct attn_grid *g, enum op op)
                     c.keep_kind = 0;
                 if (!c.bias)
                     c.bias_kind = 0;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
@@ -333,8 +363,8 @@ static void add_scores(struct attn_grid *g)
     for (int64_t stage = 0; stage < 4; stage++)
         for (int64_t t = 0; t < 8; t++)
             for (int64_t r = 0; r < 5; r++) {
-                struct attn_case c = typed(OP_GQA_FORWARD, t);
-                shape(&c, 2, 4, 2, r == 0 ? 1 : 25, 40, 32);
+                struct attn_case c = grid_typed(OP_GQA_FORWARD, t);
+                grid_shape(&c, 2, 4, 2, r == 0 ? 1 : 25, 40, 32);
                 c.scores = 1 + (t + r) % 2;       /* q's type only where q has 16 bits or more */
                 c.stage = stage;
                 c.softcap = r % 2 ? 4 : 0;
@@ -345,7 +375,7 @@ static void add_scores(struct attn_grid *g)
                 c.keep_kind = r == 3 ? KEEP_DEAD_ROWS : 0;
                 c.used_q = c.used_k = r == 4;
                 c.alibi = r == 1;
-                push(g, c);
+                grid_push(g, c);
             }
 }
 
@@ -354,12 +384,12 @@ static void add_softmax(struct attn_grid *g)
     static const int64_t keys[] = { 1, 2, 15, 16, 17, 63, 65, 200, 1025, 4097 };
     for (int64_t k = 0; k < COUNT(keys); k++)
         for (int64_t t = 0; t < 10; t++) {
-            struct attn_case c = typed(OP_SOFTMAX, t % 5);
-            shape(&c, 2, 3, 3, 1 + t, keys[k], 0);
+            struct attn_case c = grid_typed(OP_SOFTMAX, t % 5);
+            grid_shape(&c, 2, 3, 3, 1 + t, keys[k], 0);
             c.causal = t % 2;
             c.in_place = c.o_dtype == c.q_dtype && t >= 5;
             c.no_lse = t == 7;
-            push(g, c);
+            grid_push(g, c);
         }
 }
 
@@ -367,8 +397,8 @@ static void add_empty(struct attn_grid *g, enum op op)
 {
     for (int64_t k = 0; k < 6; k++)
         for (int64_t t = 0; t < 6; t++) {
-            struct attn_case c = typed(op, t);
-            shape(&c, 2, 4, 2, 5, 7, 16);
+            struct attn_case c = grid_typed(op, t);
+            grid_shape(&c, 2, 4, 2, 5, 7, 16);
             c.b = k == 0 ? 0 : 2;
             if (k == 1)
                 c.hq = c.hkv = 0;
@@ -378,16 +408,16 @@ static void add_empty(struct attn_grid *g, enum op op)
             c.hkv = is_softmax(&c) ? c.hq : c.hkv;
             c.sinks = k == 4 && t % 2;
             c.packed_q = c.packed_k = k == 0 && t % 2 && !is_softmax(&c);
-            push(g, c);
+            grid_push(g, c);
         }
 }
 
 /* ---------------------------------------------------------------- random mixtures */
 
-static int64_t pick(struct rng *r, const int64_t *list, int64_t n) { return list[rng_below(r, n)]; }
+int64_t grid_pick(struct rng *r, const int64_t *list, int64_t n) { return list[rng_below(r, n)]; }
 static bool chance(struct rng *r, int64_t one_in) { return rng_below(r, one_in) == 0; }
 
-static void random_masks(struct attn_case *c, struct rng *r)
+void grid_random_masks(struct attn_case *c, struct rng *r)
 {
     c->causal = chance(r, 2);
     if (chance(r, 3)) {
@@ -410,7 +440,7 @@ static void random_masks(struct attn_case *c, struct rng *r)
     }
 }
 
-static void random_scales(struct attn_case *c, struct rng *r)
+void grid_random_scales(struct attn_case *c, struct rng *r)
 {
     if (c->kv_dtype != F32 && c->kv_dtype != F16 && c->kv_dtype != BF16) {
         const int64_t first = c->kv_dtype == I8 ? SCALE_ONE : SCALE_NONE;
@@ -430,14 +460,14 @@ struct attn_case attn_case_random(enum op op, struct rng *r)
     static const int64_t rows[] = { 1, 1, 2, 3, 4, 8, 13, 17, 32, 50, 65 };
     static const int64_t keys[] = { 1, 3, 8, 17, 33, 64, 65, 100, 130, 200 };
     static const int64_t common[] = { 8, 16, 32, 40, 64, 64, 65, 80, 96, 128 }, pages[] = { 1, 2, 3, 7, 16, 64 };
-    struct attn_case c = typed(op, chance(r, 2) ? rng_below(r, PLAIN_TYPES) : rng_below(r, COUNT(types)));
+    struct attn_case c = grid_typed(op, chance(r, 2) ? rng_below(r, PLAIN_TYPES) : rng_below(r, TYPE_SETS));
     const int64_t hkv = 1 + rng_below(r, 3), group = 1 + rng_below(r, chance(r, 3) ? 8 : 3);
-    shape(&c, 1 + rng_below(r, 3), hkv * group, hkv, pick(r, rows, COUNT(rows)), pick(r, keys, COUNT(keys)),
-          pick(r, common, COUNT(common)));
-    c.dv = is_softmax(&c) || chance(r, 2) ? -1 : pick(r, common, COUNT(common));
+    grid_shape(&c, 1 + rng_below(r, 3), hkv * group, hkv, grid_pick(r, rows, COUNT(rows)),
+               grid_pick(r, keys, COUNT(keys)), grid_pick(r, common, COUNT(common)));
+    c.dv = is_softmax(&c) || chance(r, 2) ? -1 : grid_pick(r, common, COUNT(common));
     if (op == OP_FLASH_FORWARD) {
         c.packed_q = chance(r, 4);
-        c.page = chance(r, 4) ? pick(r, pages, COUNT(pages)) : 0;
+        c.page = chance(r, 4) ? grid_pick(r, pages, COUNT(pages)) : 0;
         c.packed_k = c.packed_q && !c.page && chance(r, 2);
         c.lead = c.packed_q ? rng_below(r, 4) : 0;
         c.splits = chance(r, 5) ? 1 + rng_below(r, 5) : 0;
@@ -449,8 +479,8 @@ struct attn_case attn_case_random(enum op op, struct rng *r)
     }
     c.used_q = chance(r, 5) ? rng_below(r, 4) : 0;
     c.used_k = chance(r, 4) ? rng_below(r, 4) : 0;
-    random_masks(&c, r);
-    random_scales(&c, r);
+    grid_random_masks(&c, r);
+    grid_random_scales(&c, r);
     if (op == OP_GQA_FORWARD && chance(r, 2)) {
         c.scores = c.q_dtype == F32 || c.q_dtype == F16 || c.q_dtype == BF16 ? 1 + rng_below(r, 2) : 1;
         c.stage = rng_below(r, 4);
@@ -465,6 +495,7 @@ struct attn_case attn_case_random(enum op op, struct rng *r)
     c.no_lse = chance(r, 6);
     c.seed = 1 + rng_below(r, 1 << 20);
     c.lay = chance(r, 8) ? rng_below(r, 4) : 4 + rng_below(r, 1 << 20);
+    c.aligned = hash64((uint64_t)c.seed, 16) % 2;
     return c;
 }
 
@@ -522,7 +553,11 @@ struct attn_grid attn_grid_make(enum op op)
         add_scores(&g);
     if (op == OP_SOFTMAX)
         add_softmax(&g);
+    add_odd_sinks(&g, op);
+    add_odd_biases(&g, op);
     add_random(&g, op, op == OP_FLASH_FORWARD ? 900 : 300);
+    if (op != OP_SOFTMAX)
+        grid_add_tiles(&g, op);
     if (grid_small())
         thin(&g);
     return g;

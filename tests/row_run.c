@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "core/seq.h"
+#include "gpu.h"
 #include "support.h"
 #include "tolerance.h"
 
@@ -16,24 +17,25 @@ int rows_for(const struct problem *p, const struct impl *rows[ROW_MAX])
 {
     int n = 0;
     char why[256];
+    struct problem local = *p;
+    local.device_type = gpu_wanted() ? QATTN_DEVICE_CUDA : QATTN_DEVICE_CPU;
     for (int i = 0; i < qattn__impl_count && n < ROW_MAX; i++)
-        if (qattn__impls[i].device_type == QATTN_DEVICE_CPU &&
-            qattn__impls[i].supports(p, why, sizeof why))
+        if (qattn__impls[i].device_type == local.device_type &&
+            qattn__impls[i].supports(&local, why, sizeof why))
             rows[n++] = &qattn__impls[i];
     return n;
 }
 
 int32_t row_run(const struct impl *row, const struct problem *p)
 {
-    const size_t bytes = row->workspace(p);
+    static struct gpu_regions regions;
     struct problem local = *p;
-    struct scratch scratch = scratch_new(bytes, 0xFF);
-    local.workspace = (char *)scratch.data;
-    local.workspace_bytes = bytes;
-    const int32_t status = row->run(&local, NULL);
-    if (!scratch_intact(&scratch))
-        note_failure("%s wrote past its workspace of %zu bytes", row->id, bytes);
-    scratch_free(&scratch);
+    char why[256];
+    int32_t status = QATTN_ERR_INTERNAL;
+    regions.count = 0;
+    gpu_add_problem(&regions, p);
+    if (!gpu_run_row(row, &local, &regions, 0xFF, &status, why, sizeof why))
+        note_failure("%s does not run it after all: %s", row->id, why);
     return status;
 }
 

@@ -12,11 +12,13 @@
 #include "core/problem.h"
 #include "ref/ref.h"
 
-/* The rows that can run `p` on this machine's CPU, table order; how many. */
+/* The rows that can run `p`, whose pointers are the host's, on this machine's CPU, or under QATTN_TEST_DEVICE=cuda on
+ * its device; table order; how many. */
 enum { ROW_MAX = 16 };
 int rows_for(const struct problem *p, const struct impl *rows[ROW_MAX]);
 
-/* Runs p on the row in a fenced workspace full of NaN; notes a failure if bytes past its end changed. */
+/* Runs p on the row, on a CUDA row in copies of its tensors; the workspace is fenced and full of NaN. Notes a failure
+ * if bytes beside it, or on the device any input or bytes around a tensor, changed. */
 int32_t row_run(const struct impl *row, const struct problem *p);
 
 /* Seconds of the fastest of `repeats` runs, workspace allocated beforehand; negative if a run fails. */

@@ -68,6 +68,15 @@ abi_steps() {
     step test_symbols 60 sh tests/test_symbols.sh "$OUT" "$SO" "$SONAME"
     step abi_gates 120 sh tests/abi_check.sh self "$BUILD/abi"
 }
+# What hands torch tensors to the library: needs more than the binding does.
+transformers_step() {    # python3 or nothing
+    if [ -n "$1" ] && "$1" -c 'import importlib.util as u, sys
+sys.exit(not (u.find_spec("torch") and u.find_spec("transformers")))'; then
+        step test_transformers 600 env QATTN_LIBRARY="$PWD/$OUT/$SO" PYTHONDONTWRITEBYTECODE=1 "$1" tests/test_transformers.py
+    else
+        skip test_transformers 'torch and transformers are not installed for python3'
+    fi
+}
 summary() {
     echo
     echo "$cases grid cases run; $(($(date +%s) - start)) s; logs in $logs"
@@ -83,7 +92,11 @@ abi)
     summary ;;
 gpu)
     step test_device 120 "$tests/test_device"
-    skip gpu_suites "the table has no CUDA rows yet"
+    if [ "$CUDA" = 1 ]; then
+        step test_cuda_fresh 600 "$tests/test_cuda_fresh"
+    fi
+    step check_gpu 1800 sh tests/run_gpu.sh "$tests/check_gpu" "$logs/gpu"
+    transformers_step "$(command -v python3)"
     summary ;;
 esac
 
@@ -100,6 +113,10 @@ else
     step test_fork 180 "$tests/test_fork"
 fi
 step test_device 60 "$tests/test_device"
+if [ "$CUDA" = 1 ]; then
+    step test_cuda_faults 120 "$tests/test_cuda_faults"
+    step test_drivers 120 sh tests/test_drivers.sh "$tests/test_device" "$tests/drivers"
+fi
 
 if [ "$1" = sanitized ]; then
     step test_abi 60 "$tests/test_abi"
@@ -116,5 +133,6 @@ else
     else
         step test_ctypes 120 env QATTN_LIBRARY="$PWD/$OUT/$SO" PYTHONDONTWRITEBYTECODE=1 "$python" tests/test_ctypes.py
     fi
+    transformers_step "$(command -v python3)"
 fi
 summary

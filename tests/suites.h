@@ -23,7 +23,11 @@
     SUITE(lottery) \
     SUITE(hostile) \
     SUITE(huge) \
+    SUITE(workspace) \
     SUITE(long_keys) \
+    SUITE(cuda_calls) \
+    SUITE(cuda_far) \
+    SUITE(cuda_big) \
     SUITE(recipe) \
     SUITE(onnx) \
     SUITE(smollm2) \

@@ -320,6 +320,13 @@ bool grid_small(void)
     return grid && strcmp(grid, "small") == 0;
 }
 
+bool shard_has(int64_t block)
+{
+    const char *const text = getenv("QATTN_TEST_SHARD");
+    long long k = 0, n = 1;
+    return !text || sscanf(text, "%lld/%lld", &k, &n) != 2 || n < 1 || block % n == k;
+}
+
 int64_t env_number(const char *name, int64_t fallback)
 {
     const char *text = getenv(name);

@@ -52,10 +52,14 @@ struct layout {
     bool    flip[4];         /* negative stride */
     bool    broadcast[4];    /* stride 0 (inputs whose values do not vary along the axis) */
     bool    fence_low;       /* the body starts at the fence instead of ending at it */
+    int64_t
+        align; /* bytes, a power of two: what every stride but the fastest axis's and the base are multiples of;
+                                0: nothing */
 };
 
 struct layout layout_packed(int32_t layout);             /* QATTN_LAYOUT_BHSD, BSHD, SBHD */
 struct layout layout_random(struct rng *r);              /* any order, padding, step, flips; no broadcast */
+struct layout layout_rows(struct rng *r, int64_t align); /* the same with D fastest and rows aligned */
 
 /* A tensor inside its own pages, between two inaccessible ones. Every byte starts as poison: input poison is
  * NaN in every floating format, output poison is all ones (another NaN). */
@@ -117,6 +121,8 @@ void failures_clear(void);
 
 /* QATTN_TEST_GRID=small: sanitizers and quick looks. */
 bool grid_small(void);
+/* QATTN_TEST_SHARD=k/n: this process takes the blocks k, k + n, ... of each grid. */
+bool shard_has(int64_t block);
 /* Value of an environment number, or `fallback`. */
 int64_t env_number(const char *name, int64_t fallback);
 

@@ -23,6 +23,7 @@
 #include "case_data.h"
 #include "cases_file.h"
 #include "core/params.h"
+#include "gpu.h"
 #include "row_run.h"
 #include "suites.h"
 #include "support.h"
@@ -243,7 +244,7 @@ START_TEST(small_case)
 {
     static const struct plan plan = { "cases", false, false, NULL };
     const struct test_case *const c = &file.cases[_i];
-    if (!is_offered(c) || !is_small(c))
+    if (!is_offered(c) || !is_small(c) || !shard_has(_i))
         return;
     if (grid_small() && case_flop(c) > grid_flop) {
         char text[96];
@@ -267,7 +268,7 @@ START_TEST(large_case_thinned)
 {
     static const struct plan plan = { "cases thinned", false, true, NULL };
     struct test_case c = file.cases[_i];
-    if (!is_offered(&c) || is_small(&c))
+    if (!is_offered(&c) || is_small(&c) || !shard_has(_i))
         return;
     if (!case_thin(&c, grid_small() ? thin_flop / 20 : thin_flop) ||
         case_touched(&c) > thin_bytes) {
@@ -287,7 +288,7 @@ START_TEST(large_case)
 {
     static const struct plan plan = { "cases big", true, false, NULL };
     const struct test_case *const c = &file.cases[_i];
-    if (!is_offered(c) || is_small(c))
+    if (!is_offered(c) || is_small(c) || !shard_has(_i))
         return;
     failures_clear();
     for (int64_t i = 0; i < case_runs(c); i++) {
@@ -302,7 +303,7 @@ START_TEST(large_case_generic)
 {
     static const struct plan plan = { "cases big, cpu.generic", false, true, "cpu.generic" };
     struct test_case c = file.cases[_i];
-    if (!is_offered(&c) || is_small(&c))
+    if (!is_offered(&c) || is_small(&c) || gpu_wanted())
         return;
     failures_clear();
     case_thin(&c, generic_flop);
@@ -321,7 +322,7 @@ START_TEST(small_case_timed)
     bool asked = false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         asked = asked || case_find(c, names[i]);
-    if (!is_offered(c) || !is_small(c) || !asked)
+    if (!is_offered(c) || !is_small(c) || !asked || gpu_wanted())
         return;
     failures_clear();
     run_case(&plan, c);
@@ -361,6 +362,8 @@ START_TEST(every_case_is_counted)
                  append = { .why = "decode_append is not offered:" };
     struct names large = { .why = "in full in check-big:" };
     int run = 0, other = 0;
+    if (!shard_has(0))
+        return;
     ck_assert_msg(file.error[0] == '\0', "%s", file.error);
     for (int i = 0; i < file.count; i++) {
         const struct test_case *const c = &file.cases[i];

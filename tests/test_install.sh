@@ -75,8 +75,10 @@ assert library.qattn_query(name, ctypes.byref(value)) == 0 and value.value == 87
         [ "$(basename "$script")" = qattn.py ] && continue
         (cd "$work/python" && QATTN_LIBRARY=$root$libdir/$soname run "$(basename "$script")" python3 -B "$script")
         status=$?
-        if [ $status != 0 ] && grep -q "No module named 'numpy'" "$scratch/$(basename "$script").log"; then
-            echo "skipped: $(basename "$script") (NumPy is not installed)"
+        missing=$(sed -n "s/^ModuleNotFoundError: No module named '\(numpy\|torch\|transformers\)'$/\1/p" \
+            "$scratch/$(basename "$script").log")
+        if [ $status != 0 ] && [ -n "$missing" ]; then
+            echo "skipped: $(basename "$script") ($missing is not installed)"
             skipped=$((skipped + 1))
         else
             expect "$(basename "$script") runs on the installed library" $status

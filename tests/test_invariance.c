@@ -4,7 +4,8 @@
 /*
  * BATCH_INVARIANT: a row's bits depend on its own query, keys and position alone. The same sequences are run as one
  * padded batch, in another order and company, padded further, packed, paged with several page sizes, in chunks
- * of a prefill and one row at a time as in decode; every row must keep its bits.
+ * of a prefill and one row at a time as in decode; every row must keep its bits. On a device the implementation that
+ * would run must stay the same, too, whatever the batch, the lengths and the strides.
  */
 #include <check.h>
 #include <stdio.h>
@@ -12,12 +13,14 @@
 #include <string.h>
 
 #include "attn_run.h"
+#include "gpu.h"
+#include "grid.h"
 #include "suites.h"
 
-enum { SEQUENCES = 3, TYPE_SETS = 6 };
+enum { SEQUENCES = 3, NUM_TYPES = 6, WORLDS = 24, TILE_WORLDS = 48 };
 
 static const struct { int32_t q, kv, o;
-} types[TYPE_SETS] = {
+} types[NUM_TYPES] = {
     { QATTN_DTYPE_F32, QATTN_DTYPE_F32, QATTN_DTYPE_F32 },
     { QATTN_DTYPE_BF16, QATTN_DTYPE_BF16, QATTN_DTYPE_BF16 },
     { QATTN_DTYPE_F16, QATTN_DTYPE_F16, QATTN_DTYPE_F16 },
@@ -60,7 +63,7 @@ static void run_call(const struct world *w, struct call *call)
     attn_build_init(&call->build, &call->c, call->seqs);
     const enum attn_ran ran = attn_run(w->row, &call->build, 1 + (int32_t)(call->c.lay % 3), 0xFF);
     if (ran == ATTN_UNSUPPORTED)
-        note_failure("BATCH_INVARIANT refused: %s", attn_run_reason());
+        note_failure("BATCH_INVARIANT refused in this form alone: %s", attn_run_reason());
 }
 
 /* Row `i` of sequence n of `got` is row first + i of sequence id of the reference. */
@@ -169,6 +172,38 @@ static void check_chunk(const struct world *w, const struct call *want, int64_t 
                               : "chunk");
 }
 
+/* Rows first .. of one sequence alone, padded: gqa_forward has no other chunks. */
+static void check_alone(const struct world *w, const struct call *want, uint64_t id, int64_t first, int64_t rows)
+{
+    struct call got = { .c = w->base };
+    const int64_t left = w->len_q[id] - first, now = left < rows ? left : rows;
+    if (now <= 0)
+        return;
+    got.c.b = 1;
+    got.c.sq = now;
+    got.c.sk = w->len_k[id] + (first % 3 ? 0 : 30);
+    got.c.offset = 2;
+    got.c.used_k = USED_SOME;
+    got.c.lay = 31 + first;
+    struct sequence *const s = &got.seqs[0];
+    *s = part(id, first, now, w->len_k[id]);
+    s->slot_k = got.c.sk;
+    s->offset = w->len_k[id] - w->len_q[id] + first;
+    s->q_off = (int32_t)s->offset;
+    run_and_compare(w, want, &got, "rows of one sequence alone");
+}
+
+/* False: the row does not run this at all. */
+static bool run_first(const struct world *w, struct call *want)
+{
+    attn_build_init(&want->build, &want->c, want->seqs);
+    if (attn_run(w->row, &want->build, 1, 0xFF) != ATTN_UNSUPPORTED)
+        return true;
+    count_skipped("batch invariance forms", attn_run_reason(), 1);
+    attn_build_free(&want->build);
+    return false;
+}
+
 static void check_world(const struct world *w)
 {
     static const uint64_t straight[SEQUENCES] = { 0, 1, 2 };
@@ -177,14 +212,24 @@ static void check_world(const struct world *w)
     attn_case_text(&w->base, text, sizeof text);
     case_begin("invariance/%s/%s", w->row->id, text);
     struct call want = padded(w, straight, SEQUENCES, 0, 0);
-    run_call(w, &want);
+    if (!run_first(w, &want))
+        return;
     check_padded(w, &want);
+    if (w->base.op == OP_GQA_FORWARD) {
+        for (uint64_t id = 0; id < SEQUENCES; id++)
+            for (int64_t first = 0; first < w->len_q[id]; first += first % 2 ? 1 : 17)
+                check_alone(w, &want, id, first, first % 2 ? 30 : 1);
+        attn_build_free(&want.build);
+        return;
+    }
     for (int i = 0; i < 7; i++)
         check_packed(w, &want, pages[i]);
     if (w->base.causal) {                                /* without the mask a chunk of keys is another problem */
         const int64_t longest = most(w->len_q);
         for (int64_t first = 0; first < longest; first += 20)
             check_chunk(w, &want, first, 20, first % 40 == 0);
+        for (int64_t first = 0; first < longest && longest > 64; first += 64)
+            check_chunk(w, &want, first, 64, true);
         for (int64_t first = 0; first < longest; first += longest > 40 ? 7 : 1)
             check_chunk(w, &want, first, 1, false);
     } else {
@@ -198,7 +243,7 @@ static void check_world(const struct world *w)
 static struct attn_case base_case(int64_t k)
 {
     static const int64_t heads[][3] = { { 4, 2, 64 }, { 6, 1, 40 }, { 2, 2, 128 }, { 9, 3, 65 } };
-    const int64_t t = k % TYPE_SETS, g = k % 4;
+    const int64_t t = k % NUM_TYPES, g = k % 4;
     struct attn_case c = attn_case_default(OP_FLASH_FORWARD, types[t].q, types[t].kv, types[t].o);
     c.hq = heads[g][0];
     c.hkv = heads[g][1];
@@ -213,18 +258,117 @@ static struct attn_case base_case(int64_t k)
     return c;
 }
 
+/* The same on rows of 16 bytes, with keys over several tiles and splits and heads packed into rows. */
+static struct attn_case tile_case(int64_t k)
+{
+    static const int64_t heads[][3] = { { 8, 2, 128 }, { 4, 4, 64 }, { 8, 1, 128 }, { 2, 1, 256 },
+                                        { 6, 2, 96 },  { 5, 1, 80 }, { 14, 2, 64 }, { 2, 2, 40 } };
+    const int64_t t = k % 3 ? 1 + k / 3 % 4 : k % 2 ? 3 : 2, g = k % 8;
+    struct attn_case c = attn_case_default(k % 5 == 4 ? OP_GQA_FORWARD : OP_FLASH_FORWARD,
+                                           types[t].q, types[t].kv, types[t].o);
+    c.hq = heads[g][0];
+    c.hkv = heads[g][1];
+    c.d = heads[g][2];
+    c.dv = k % 9 == 8 && c.d == 128 ? 64 : -1;
+    c.invariant = c.aligned = 1;
+    c.causal = k % 4 != 3;
+    c.left = k % 7 == 3 ? 130 : -2;
+    c.sinks = k % 6 == 1;
+    c.alibi = k % 11 == 2;
+    c.softcap = k % 10 == 4 ? 8 : 0;
+    c.seed = 1900 + k;
+    return c;
+}
+
 START_TEST(forms)
 {
-    static const int64_t len_q[][SEQUENCES] = { { 1, 40, 17 }, { 70, 5, 129 }, { 3, 1, 2 } };
-    static const int64_t len_k[][SEQUENCES] = { { 300, 40, 77 }, { 70, 260, 200 }, { 1400, 1, 600 } };
+    if (!shard_has(_i))
+        return;
+    static const int64_t len_q[][SEQUENCES] = { { 1, 40, 17 }, { 70, 5, 129 }, { 3, 1, 2 }, { 200, 64, 100 } };
+    static const int64_t len_k[][SEQUENCES] = {
+        { 300, 40, 77 }, { 70, 260, 200 }, { 1400, 1, 600 }, { 700, 64, 1500 }
+    };
     failures_clear();
     for (int i = 0; i < qattn__impl_count; i++) {
-        struct world w = { .row = &qattn__impls[i], .base = base_case(_i) };
+        const bool tiles = _i >= WORLDS;
+        struct world w = { .row = &qattn__impls[i], .base = tiles ? tile_case(_i) : base_case(_i) };
         if (!attn_row_wanted(w.row) || strcmp(w.row->id, "ref") == 0)
             continue;                                    /* ref: one row at a time by construction, and slow */
-        memcpy(w.len_q, len_q[_i % 3], sizeof w.len_q);
-        memcpy(w.len_k, len_k[_i % 3], sizeof w.len_k);
+        memcpy(w.len_q, len_q[_i % (tiles ? 4 : 3)], sizeof w.len_q);
+        memcpy(w.len_k, len_k[_i % (tiles ? 4 : 3)], sizeof w.len_k);
         check_world(&w);
+    }
+    ck_assert_int_eq(failures(), 0);
+}
+END_TEST
+
+/* ---------------------------------------------------------------- the choice */
+
+/* The row of the table that would run the case. */
+static const char *chosen(const struct attn_case *c)
+{
+    static struct problem p;
+    char why[200];
+    const char *id = "none";
+    struct sequence *const seqs = calloc((size_t)c->b + 1, sizeof *seqs);
+    struct attn_build b;
+    attn_sequences(c, seqs);
+    attn_build_init(&b, c, seqs);
+    if (attn_build_problem(&b, &p, 1) == QATTN_OK) {
+        p.device_type = QATTN_DEVICE_CUDA;
+        for (int i = qattn__impl_count - 1; i >= 0; i--)
+            if (qattn__impls[i].device_type == QATTN_DEVICE_CUDA && qattn__impls[i].supports(&p, why, sizeof why))
+                id = qattn__impls[i].id;
+    }
+    attn_build_free(&b);
+    free(seqs);
+    return id;
+}
+
+/* What BATCH_INVARIANT says the implementation must not depend on. */
+static struct attn_case vary(const struct attn_case *c, int form, struct rng *r)
+{
+    static const int64_t rows[] = { 1, 3, 17, 130 }, keys[] = { 5, 64, 150, 700 }, pages[] = { 1, 16, 24, 64 };
+    struct attn_case v = *c;
+    v.b = 1 + rng_below(r, 4);
+    v.sq = grid_pick(r, rows, 4);
+    v.sk = grid_pick(r, keys, 4);
+    v.lay = form < 2 ? form : 4 + rng_below(r, 1 << 20);
+    v.aligned = form % 2;
+    v.bias = v.keep = v.max_q = v.max_k = v.q_scale = v.k_scale = v.v_scale = v.packed_q =
+        v.packed_k = v.page = v.lead = 0;
+    v.used_k = form == 3;
+    if (v.op == OP_FLASH_FORWARD) {
+        v.packed_q = form % 3 == 2;
+        v.page = form >= 4 ? grid_pick(r, pages, 4) : 0;
+        v.packed_k = v.packed_q && !v.page;
+    }
+    return v;
+}
+
+START_TEST(implementations)
+{
+    enum { FORMS = 8 };
+    failures_clear();
+    for (int64_t k = 0; k < 200; k++) {
+        struct rng r = { hash64(310, (uint64_t)k), 0 };
+        struct attn_case c = grid_random_tiles(k % 4 ? OP_FLASH_FORWARD : OP_GQA_FORWARD, &r);
+        c.invariant = 1;
+        c.splits = c.nan = 0;
+        if (!shard_has(k))
+            continue;
+        struct attn_case v = vary(&c, 1, &r);
+        const char *const first = chosen(&v);
+        for (int form = 0; form < FORMS; form++) {
+            char text[400];
+            v = vary(&c, form, &r);
+            attn_case_text(&v, text, sizeof text);
+            case_begin("invariance/choice/%s", text);
+            const char *const now = chosen(&v);
+            if (strcmp(first, now) != 0)
+                note_failure("BATCH_INVARIANT runs on %s, and on %s with packed aligned tensors", now, first);
+            count_run("batch invariance choices", 1);
+        }
     }
     ck_assert_int_eq(failures(), 0);
 }
@@ -236,7 +380,12 @@ Suite *suite_invariance(void)
     TCase *t = tcase_create("forms");
     tcase_set_tags(t, "cpu");
     tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, forms, 0, grid_small() ? 3 : 24);
+    tcase_add_loop_test(t, forms, 0, grid_small() ? 3 : grid_wants_tiles() ? WORLDS + TILE_WORLDS : WORLDS + 3);
     suite_add_tcase(s, t);
+    if (gpu_wanted()) {
+        TCase *const choices = tcase_create("implementations");
+        tcase_add_test(choices, implementations);
+        suite_add_tcase(s, choices);
+    }
     return s;
 }

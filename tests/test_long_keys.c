@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn_run.h"
 #include "core/impls.h"
 #include "core/params.h"
+#include "gpu.h"
 #include "suites.h"
 #include "support.h"
 #include "tolerance.h"
@@ -51,12 +53,12 @@ static bool run_row(const struct impl *row, const struct form *f, struct memory 
     params.num_splits = f->splits;
     params.flags = f->flags;
     ck_assert_int_eq(qattn__problem_attention(&p, f->op, &q, &k, &v, &o, &params, false), QATTN_OK);
-    if (row->device_type != QATTN_DEVICE_CPU || !row->supports(&p, why, sizeof why))
+    struct gpu_regions regions = { .count = 0 };
+    int32_t status = QATTN_OK;
+    gpu_add(&regions, m, sizeof *m);
+    if (!attn_row_wanted(row) || !gpu_run_row(row, &p, &regions, 0xFF, &status, why, sizeof why))
         return false;
-    const size_t bytes = (row->workspace(&p) + 255) / 256 * 256;
-    p.workspace = bytes ? aligned_alloc(256, bytes) : NULL;
-    ck_assert_int_eq(row->run(&p, NULL), QATTN_OK);
-    free(p.workspace);
+    ck_assert_int_eq(status, QATTN_OK);
     return true;
 }
 

@@ -164,6 +164,8 @@ START_TEST(node_test)
 {
     static struct qv file;
     char path[300];
+    if (!shard_has(_i))
+        return;
     failures_clear();
     snprintf(path, sizeof path, "onnx/%s", files[_i]);
     case_begin("%s", path);

@@ -190,7 +190,7 @@ static void run_rows(int model, const struct views *x, bool fused, int64_t first
         }
         n = rows_for(&p, rows);
         ck_assert_int_gt(n, 0);
-        if (i == n - 1 && n > 1 && first == 0 && !(fused && o_dtype == 0)) {
+        if (strcmp(rows[i]->id, "ref") == 0 && n > 1 && first == 0 && !(fused && o_dtype == 0)) {
             box_free(&o); /* the reference is slow: its prefill runs once for each op */
             box_free(&lse);
             break;
@@ -219,6 +219,8 @@ static void run_rows(int model, const struct views *x, bool fused, int64_t first
 START_TEST(stored_types)
 {
     static const enum op ops[2] = { OP_FLASH_FORWARD, OP_GQA_FORWARD };
+    if (!shard_has(_i))
+        return;
     failures_clear();
     open_model(_i);
     for (int part = 0; part < 2; part++) {
@@ -339,6 +341,8 @@ static void run_eight_bit(int model, int kind, enum op op)
 
 START_TEST(eight_bit_keys)
 {
+    if (!shard_has(MODELS + _i))
+        return;
     failures_clear();
     open_model(_i / EIGHTS);
     run_eight_bit(_i / EIGHTS, _i % EIGHTS, OP_FLASH_FORWARD);

@@ -33,6 +33,15 @@ double tolerance_unit_p(int32_t q_dtype, int32_t v_dtype)
     }
 }
 
+/* TF32 rounds both factors to 11 bits, 2^-11 each. Three products of halves leave out what the second halves round
+ * away, 2^-22 each, and their product, 2^-22. */
+double tolerance_product(int32_t dtype, int32_t precision)
+{
+    if (dtype != QATTN_DTYPE_F32 || precision == QATTN_PRECISION_IEEE)
+        return 0;
+    return precision == QATTN_PRECISION_TF32 ? 0x1.01p-10 : 0x1.8p-21;
+}
+
 double tolerance_tiny(int32_t dtype)
 {
     switch (dtype) {
@@ -41,10 +50,12 @@ double tolerance_tiny(int32_t dtype)
     }
 }
 
-double tolerance_score(int64_t d, double magnitude)
+double tolerance_score_of(int64_t d, double product, double magnitude)
 {
-    return ((double)d + score_roundings) * unit_f32 * magnitude;
+    return (((double)d + score_roundings) * unit_f32 + product) * magnitude;
 }
+
+double tolerance_score(int64_t d, double magnitude) { return tolerance_score_of(d, 0, magnitude); }
 
 /* Bound after one more rounding to dtype of a value known to `inner`. */
 static double round_on(int32_t dtype, double exact, double inner)
@@ -52,10 +63,16 @@ static double round_on(int32_t dtype, double exact, double inner)
     return inner + tolerance_unit(dtype) * (fabs(exact) + inner) + tolerance_tiny(dtype);
 }
 
+double tolerance_output_of(int32_t q_dtype, int32_t v_dtype, int32_t o_dtype, double product, double e_s, double o64,
+                           double o_abs)
+{
+    const double inner = (tolerance_unit_p(q_dtype, v_dtype) + product + expm1(2 * e_s) + unit_row) * o_abs;
+    return round_on(o_dtype, o64, inner);
+}
+
 double tolerance_output(int32_t q_dtype, int32_t v_dtype, int32_t o_dtype, double e_s, double o64, double o_abs)
 {
-    const double inner = (tolerance_unit_p(q_dtype, v_dtype) + expm1(2 * e_s) + unit_row) * o_abs;
-    return round_on(o_dtype, o64, inner);
+    return tolerance_output_of(q_dtype, v_dtype, o_dtype, 0, e_s, o64, o_abs);
 }
 
 double tolerance_lse(double e_s, double magnitude, double lse64)
@@ -73,9 +90,14 @@ double tolerance_probability(int32_t dtype, double e_s, double p64)
     return round_on(dtype, p64, (expm1(2 * e_s) + unit_row) * p64);
 }
 
+double tolerance_matmul_of(int32_t c_dtype, int64_t k, double product, double c64, double c_abs, double base)
+{
+    return round_on(c_dtype, c64, (((double)k + 4) * unit_f32 + product) * c_abs + 4 * unit_f32 * base);
+}
+
 double tolerance_matmul(int32_t c_dtype, int64_t k, double c64, double c_abs, double base)
 {
-    return round_on(c_dtype, c64, ((double)k + 4) * unit_f32 * c_abs + 4 * unit_f32 * base);
+    return tolerance_matmul_of(c_dtype, k, 0, c64, c_abs, base);
 }
 
 double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_abs)

@@ -13,15 +13,23 @@ double tolerance_unit(int32_t dtype);
 /* Unit to which a path may round P before P V: that of v; for 8-bit v that of a 16-bit q, else bf16's. */
 double tolerance_unit_p(int32_t q_dtype, int32_t v_dtype);
 
+/* Error of one product of f32 numbers relative to it, beyond fp32's: 0 for IEEE and other types than f32. precision:
+ * QATTN_PRECISION_*, which the CPU may exceed. */
+double tolerance_product(int32_t dtype, int32_t precision);
+
 /* Half the spacing of the type's subnormal numbers: the absolute part of one rounding. */
 double tolerance_tiny(int32_t dtype);
 
 /* e_s: fp32 error of one final score. d: terms of the dot product (0: the score was given). magnitude: max over
  * visible keys of |scale| sum |q_i k_i| + |bias| + |alibi|. */
 double tolerance_score(int64_t d, double magnitude);
+/* The same where products err by `product` (tolerance_product). */
+double tolerance_score_of(int64_t d, double product, double magnitude);
 
 /* |O - O64| for one element. e_s from tolerance_score; o_abs = sum_j p_j |v_j|. */
 double tolerance_output(int32_t q_dtype, int32_t v_dtype, int32_t o_dtype, double e_s, double o64, double o_abs);
+double tolerance_output_of(int32_t q_dtype, int32_t v_dtype, int32_t o_dtype, double product, double e_s, double o64,
+                           double o_abs);
 
 /* |LSE - LSE64|, both as natural logarithms (convert a base-2 result first). */
 double tolerance_lse(double e_s, double magnitude, double lse64);
@@ -32,6 +40,7 @@ double tolerance_probability(int32_t dtype, double e_s, double p64);
 
 /* |C - C64| of a matmul over k terms; c_abs = |alpha| sum |a b|, base = |beta c|. */
 double tolerance_matmul(int32_t c_dtype, int64_t k, double c64, double c_abs, double base);
+double tolerance_matmul_of(int32_t c_dtype, int64_t k, double product, double c64, double c_abs, double base);
 
 /* One element of a merge of parts; magnitude = max |lse_i|, o_abs = sum w_i |o_i| / sum w_i. */
 double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_abs);

@@ -63,11 +63,11 @@ static void read_num_threads(const char *value)
         config.num_threads = (int32_t)n;
 }
 
-static void read_log(const char *value)
+static void read_switch(bool *on, const char *name, const char *value)
 {
-    config.log = strcmp(value, "1") == 0;
-    if (!config.log && strcmp(value, "0") != 0)
-        complain("QATTN_LOG", value, "1 or 0");
+    *on = strcmp(value, "1") == 0;
+    if (!*on && strcmp(value, "0") != 0)
+        complain(name, value, "1 or 0");
 }
 
 static void read_environment(void)
@@ -80,7 +80,9 @@ static void read_environment(void)
     if ((value = getenv("QATTN_NUM_THREADS")) && *value)
         read_num_threads(value);
     if ((value = getenv("QATTN_LOG")) && *value)
-        read_log(value);
+        read_switch(&config.log, "QATTN_LOG", value);
+    if ((value = getenv("QATTN_CHECK_POINTERS")) && *value)
+        read_switch(&config.check_pointers, "QATTN_CHECK_POINTERS", value);
 }
 
 const struct config *qattn__config(void)

@@ -15,6 +15,7 @@ struct config {
     int32_t max_cuda_arch;   /* QATTN_MAX_ARCH=80|90; INT32_MAX no cap */
     int32_t num_threads;     /* QATTN_NUM_THREADS, >= 1; 0 not set */
     bool    log;             /* QATTN_LOG=1 */
+    bool    check_pointers;  /* QATTN_CHECK_POINTERS=1 */
     char    error[256];      /* what is wrong with a variable, "" if nothing: every operation is then refused */
 };
 

@@ -113,6 +113,17 @@ static bool writes_nothing(const struct problem *p)
     }
 }
 
+/* QATTN_CHECK_POINTERS=1: may the device read and write what the problem names? The CPU part has nothing to ask. */
+static int32_t check_pointers(const struct problem *p)
+{
+#if QATTN_CUDA
+    if (p->device_type == QATTN_DEVICE_CUDA && qattn__config()->check_pointers)
+        return qattn__cuda_check_pointers(p);
+#endif
+    (void)p;
+    return QATTN_OK;
+}
+
 /* CPU rows compute on the calling thread too, whose floating point may have been set otherwise. */
 static int32_t run_in(const struct impl *row, const struct problem *p, qattn_stream stream)
 {
@@ -133,6 +144,10 @@ static int32_t run_row(const struct impl *row, struct problem *p, qattn_stream s
                       p->workspace_bytes, row->id, need, qattn__op_name(p->op));
         return run_in(row, p, stream);
     }
+#if QATTN_CUDA
+    if (p->device_type == QATTN_DEVICE_CUDA)
+        return qattn__cuda_run_pooled(row, p, stream, need);
+#endif
     const size_t size = (need + 255) / 256 * 256;
     void *heap = size >= need ? aligned_alloc(256, size) : NULL;
     QATTN_REQUIRE(heap, QATTN_ERR_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes: pass one, or smaller shapes",
@@ -158,7 +173,10 @@ int32_t qattn__dispatch(struct problem *p, qattn_stream stream)
         QATTN_TRY(choose(p, &row, &reasons));
         log_choice(p, row, buf);
     }
-    return writes_nothing(p) ? QATTN_OK : run_row(row, p, stream);
+    if (writes_nothing(p))
+        return QATTN_OK;
+    QATTN_TRY(check_pointers(p));
+    return run_row(row, p, stream);
 }
 
 int32_t qattn__workspace(const struct problem *p, size_t *bytes)

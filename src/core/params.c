@@ -25,9 +25,10 @@ const char *qattn__op_name(enum op op)
 
 int32_t qattn__params_read(void *local, size_t known, const void *given)
 {
-    memset(local, 0, known);
-    if (!given)
+    if (!given) {
+        memset(local, 0, known);
         return QATTN_OK;
+    }
     size_t size;
     memcpy(&size, given, sizeof size);
     QATTN_REQUIRE(size >= known && size <= MAX_STRUCT_SIZE && size % 8 == 0, QATTN_ERR_STRUCT_SIZE,
@@ -84,10 +85,15 @@ int32_t qattn__params_aliases(const struct named_view *outputs, int num_outputs,
                               int num_inputs)
 {
     for (int i = 0; i < num_outputs; i++) {
+        const struct named_view *const out = &outputs[i];
+        if (!out->view->data)
+            continue;
         for (int j = 0; j < num_inputs; j++)
-            QATTN_TRY(qattn__tensor_no_alias(outputs[i].view, outputs[i].name, inputs[j].view, inputs[j].name));
+            if (inputs[j].view->data == out->view->data)
+                QATTN_TRY(qattn__tensor_no_alias(out->view, out->name, inputs[j].view, inputs[j].name));
         for (int j = 0; j < i; j++)
-            QATTN_TRY(qattn__tensor_no_alias(outputs[i].view, outputs[i].name, outputs[j].view, outputs[j].name));
+            if (outputs[j].view->data == out->view->data)
+                QATTN_TRY(qattn__tensor_no_alias(out->view, out->name, outputs[j].view, outputs[j].name));
     }
     return QATTN_OK;
 }

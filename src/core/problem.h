@@ -20,6 +20,13 @@
 
 #include "qattn.h"
 
+/* Inline functions that CUDA kernels share with the host. */
+#ifdef __CUDACC__
+#define QATTN_HD __host__ __device__
+#else
+#define QATTN_HD
+#endif
+
 enum op { OP_MATMUL, OP_MATMUL_NT, OP_SOFTMAX, OP_GQA_FORWARD, OP_FLASH_FORWARD, OP_MERGE, OP_COUNT };
 
 struct view {
@@ -31,7 +38,7 @@ struct view {
 };
 
 /* Address of element [b,h,s,d]; 64-bit throughout. */
-static inline char *view_at(const struct view *t, int64_t b, int64_t h, int64_t s, int64_t d)
+QATTN_HD static inline char *view_at(const struct view *t, int64_t b, int64_t h, int64_t s, int64_t d)
 {
     return t->data + (b * t->stride[0] + h * t->stride[1] + s * t->stride[2] + d * t->stride[3]) * t->itemsize;
 }
@@ -103,7 +110,7 @@ struct problem {
 };
 
 /* Product of the extents is 0: nothing to write. */
-static inline bool view_empty(const struct view *t)
+QATTN_HD static inline bool view_empty(const struct view *t)
 {
     return t->shape[0] == 0 || t->shape[1] == 0 || t->shape[2] == 0 || t->shape[3] == 0;
 }

@@ -2,9 +2,9 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * One sequence of a (possibly packed, padded or paged) batch, on the host: where its rows and keys lie and
- * which keys a row sees. The only reader of the length, offset and page arrays on CPU; everything it
- * returns is clamped into the tensors (design: device-side contents are not trusted).
+ * One sequence of a (possibly packed, padded or paged) batch: where its rows and keys lie and which keys a row
+ * sees. The only reader of the length, offset and page arrays, on CPU and in CUDA kernels alike; everything it
+ * returns is clamped into the tensors (contents of arrays are not trusted).
  */
 #ifndef QATTN_CORE_SEQ_H
 #define QATTN_CORE_SEQ_H
@@ -21,11 +21,12 @@ struct seq {
     int64_t offset;      /* pos(i) = i + offset */
 };
 
-static inline int64_t clamp64(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+QATTN_HD static inline int64_t clamp64(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
-static inline struct seq seq_get(const struct problem *p, int64_t n)
+QATTN_HD static inline struct seq seq_get(const struct problem *p, int64_t n)
 {
-    struct seq s = { .n = n, .q_batch = n, .k_batch = n };
+    struct seq s = { 0 };
+    s.n = s.q_batch = s.k_batch = n;
     int64_t slot_q = p->op == OP_SOFTMAX ? p->x.shape[2] : p->q.shape[2];
     if (p->cu_seqlens_q) {
         const int64_t total = p->q.shape[2];
@@ -58,11 +59,12 @@ static inline struct seq seq_get(const struct problem *p, int64_t n)
 }
 
 /* x cut into 0 .. hi. 128 bits: offsets and windows are any int64, and no sum of them may wrap. */
-static inline int64_t seq_clamp_key(__int128 x, int64_t hi) { return x < 0 ? 0 : x > hi ? hi : (int64_t)x; }
+QATTN_HD static inline int64_t seq_clamp_key(__int128 x, int64_t hi) { return x < 0 ? 0 : x > hi ? hi : (int64_t)x; }
 
 /* Row i of the sequence sees, by position alone, the keys *begin <= j < *end, 0 <= *begin, *end <= len_k.
  * Empty: *begin >= *end. (keep and bias may hide more.) Exact for offsets and windows of any 64 bits. */
-static inline void seq_visible(const struct problem *p, const struct seq *s, int64_t i, int64_t *begin, int64_t *end)
+QATTN_HD static inline void seq_visible(const struct problem *p, const struct seq *s, int64_t i, int64_t *begin,
+                                        int64_t *end)
 {
     *begin = 0;
     *end = i < s->len_q ? s->len_k : 0;
@@ -77,16 +79,24 @@ static inline void seq_visible(const struct problem *p, const struct seq *s, int
         *begin = pos - p->window_left < s->len_k ? (int64_t)(pos - p->window_left) : s->len_k;
 }
 
-/* Key j of a paged sequence lies in page *page at row *slot; the page id is clamped into the pool. */
-static inline void seq_page(const struct problem *p, const struct seq *s, int64_t j, int64_t *page, int64_t *slot)
+/* Page that holds the keys column * page_size .. of a paged sequence, clamped into the pool. */
+QATTN_HD static inline int64_t seq_page_id(const struct problem *p, const struct seq *s, int64_t column)
+{
+    return clamp64(p->page_table[s->n * p->page_table_stride + column], 0, p->num_pages - 1);
+}
+
+/* Key j of a paged sequence lies in page *page at row *slot. */
+QATTN_HD static inline void seq_page(const struct problem *p, const struct seq *s, int64_t j, int64_t *page,
+                                     int64_t *slot)
 {
     const int64_t column = j / p->page_size;
     *slot = j - column * p->page_size;
-    *page = clamp64(p->page_table[s->n * p->page_table_stride + column], 0, p->num_pages - 1);
+    *page = seq_page_id(p, s, column);
 }
 
 /* Address of element 0 of key j of KV head h in `t` (k or v). */
-static inline char *seq_key(const struct problem *p, const struct seq *s, const struct view *t, int64_t h, int64_t j)
+QATTN_HD static inline char *seq_key(const struct problem *p, const struct seq *s, const struct view *t, int64_t h,
+                                     int64_t j)
 {
     int64_t page, slot;
     if (!p->page_table)
@@ -96,7 +106,8 @@ static inline char *seq_key(const struct problem *p, const struct seq *s, const 
 }
 
 /* Descale of q's row i, query head h, element d. */
-static inline float seq_q_descale(const struct problem *p, const struct seq *s, int64_t h, int64_t i, int64_t d)
+QATTN_HD static inline float seq_q_descale(const struct problem *p, const struct seq *s, int64_t h, int64_t i,
+                                           int64_t d)
 {
     const struct descale *ds = &p->q_descale;
     if (ds->kind == DESCALE_NONE)
@@ -107,8 +118,8 @@ static inline float seq_q_descale(const struct problem *p, const struct seq *s, 
 }
 
 /* Descale of key or value j of KV head h, element d; `ds` is p->k_descale or p->v_descale. */
-static inline float seq_kv_descale(const struct problem *p, const struct seq *s, const struct descale *ds,
-                                   int64_t h, int64_t j, int64_t d)
+QATTN_HD static inline float seq_kv_descale(const struct problem *p, const struct seq *s, const struct descale *ds,
+                                            int64_t h, int64_t j, int64_t d)
 {
     int64_t page, slot;
     switch (ds->kind) {

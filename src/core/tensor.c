@@ -123,7 +123,7 @@ int32_t qattn__tensor_view(struct view *out, const qattn_tensor *t, const char *
         QATTN_TRY(check_output_strides(t, name));
     QATTN_REQUIRE(t->data || empty || shapes_only, QATTN_ERR_NULL_POINTER,
                   "%s.data is NULL: allowed only where an axis is 0", name);
-    QATTN_REQUIRE((uintptr_t)t->data % (uintptr_t)itemsize == 0, QATTN_ERR_ALIGNMENT,
+    QATTN_REQUIRE(((uintptr_t)t->data & (uintptr_t)(itemsize - 1)) == 0, QATTN_ERR_ALIGNMENT,    /* a power of two */
                   "%s.data is %p: must be a multiple of the element size, %" PRId32, name, t->data, itemsize);
 
     *out = (struct view) { .data = t->data, .dtype = t->dtype, .itemsize = itemsize };

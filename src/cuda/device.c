@@ -4,6 +4,7 @@
 /* Is there a CUDA device this process may use? Asks the statically linked runtime; creates no context. */
 #include "cuda/device.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -17,8 +18,10 @@
 CUDA_CODE_LIST(ASSERT_CODE)
 #undef ASSERT_CODE
 
-/* The process that initialised the driver; 0: none yet. A CUDA context does not survive fork. */
-static _Atomic(pid_t) first_pid;
+/* The process that initialised the driver; 0: none yet. A CUDA context does not survive fork: a child of that process
+ * knows it by the flag, which costs less to ask than the process's number. */
+static pid_t first_pid;
+static _Atomic(bool) forked;
 
 /* Code 35 means "no driver" and "too old" alike: the versions tell. */
 static int32_t fail_driver(const char *what)
@@ -36,46 +39,83 @@ static int32_t fail_driver(const char *what)
                        driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 }
 
+/* The next step. Pure. */
+static const char *advise(int code, int32_t status)
+{
+    if (qattn__cuda_error_sticky(code))
+        return "the CUDA context of this process is lost, and the fault may stem from earlier work on this device; "
+               "restart "
+               "the process";
+    switch (status) {
+    case QATTN_ERR_NO_DRIVER:
+        return "the libcuda.so.1 that was found is the toolkit's stub; take it out of the library path";
+    case QATTN_ERR_DRIVER_TOO_OLD:
+        return "update the driver";
+    case QATTN_ERR_NO_DEVICE:
+        return "check CUDA_VISIBLE_DEVICES, and that this process may open /dev/nvidia*";
+    case QATTN_ERR_DEVICE_BUSY:
+        return "another process holds the device, or its compute mode or MPS keeps this one out";
+    case QATTN_ERR_NO_KERNEL_IMAGE:
+        return "build the library with this device's architecture in CUDA_ARCHS";
+    case QATTN_ERR_CAPTURE_INVALID:
+        return "a capture under way forbids this; call the operation's *_prepare before the capture";
+    case QATTN_ERR_OUT_OF_MEMORY:
+        return "free device memory, or use smaller shapes";
+    default:
+        return code == CODE_INITIALIZATION
+                   ? "did this process fork after CUDA was first used? Start workers with exec (spawn) "
+                     "instead"
+                   : "it may stem from earlier work on this device";
+    }
+}
+
 int32_t qattn__cuda_fail(int code, const char *what)
 {
     if (code == CODE_INSUFFICIENT_DRIVER)
         return fail_driver(what);
     (void)cudaGetLastError();
     const int32_t status = qattn__cuda_map_error(code);
-    const char *advice = "it may stem from earlier work on this device";
-    if (status == QATTN_ERR_NO_DEVICE)
-        advice = "check CUDA_VISIBLE_DEVICES, and that this process may open /dev/nvidia*";
-    else if (qattn__cuda_error_sticky(code))
-        advice = "the CUDA context of this process is lost, and the fault may stem from earlier work on this "
-                 "device; restart the process";
-    else if (code == CODE_INITIALIZATION)
-        advice = "did this process fork after CUDA was first used? Start workers with exec (spawn) instead";
     return qattn__fail(status, "%s: CUDA error %d %s: %s; %s", what, code, cudaGetErrorName((cudaError_t)code),
-                       cudaGetErrorString((cudaError_t)code), advice);
+                       cudaGetErrorString((cudaError_t)code), advise(code, status));
 }
 
-/* Keeps the pid of the first process that reached the driver. */
+static void note_fork(void)
+{
+    atomic_store(&forked, first_pid != 0);
+}
+
+/* Called once, by the first process that reached the driver. */
+static void remember_process(void)
+{
+    first_pid = getpid();
+    pthread_atfork(NULL, NULL, note_fork);
+}
+
 static int32_t check_fork(void)
 {
-    pid_t expected = 0;
-    const pid_t pid = getpid();
-    if (atomic_compare_exchange_strong(&first_pid, &expected, pid) || expected == pid)
-        return QATTN_OK;
-    return qattn__fail(QATTN_ERR_FORKED, "process %ld was forked from %ld, whose CUDA context it cannot use; "
-                       "start workers with exec (spawn), or fork before the first CUDA call",
-                       (long)pid, (long)expected);
+    QATTN_REQUIRE(
+        !atomic_load_explicit(&forked, memory_order_relaxed), QATTN_ERR_FORKED,
+        "process %ld was forked from %ld, whose CUDA context it cannot use; start workers with exec (spawn), or "
+        "fork before the first CUDA call",
+        (long)getpid(), (long)first_pid);
+    return QATTN_OK;
 }
+
+/* Devices found usable, one bit each; only those below 64 are remembered. */
+static _Atomic(uint64_t) usable;
 
 int32_t qattn__cuda_status(int32_t device_id)
 {
     int count = 0, mode = 0;
-    const pid_t parent = atomic_load(&first_pid);
-    if (parent != 0)
-        QATTN_TRY(check_fork());
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    QATTN_TRY(check_fork());
+    const uint64_t bit = device_id >= 0 && device_id < 64 ? UINT64_C(1) << device_id : 0;
+    if (atomic_load_explicit(&usable, memory_order_relaxed) & bit)
+        return QATTN_OK;
     cudaError_t err = cudaGetDeviceCount(&count);
     if (err != cudaSuccess)
         return qattn__cuda_fail((int)err, "cudaGetDeviceCount");
-    QATTN_TRY(check_fork());
+    pthread_once(&once, remember_process);
     QATTN_REQUIRE(device_id >= 0 && device_id < count, QATTN_ERR_NO_DEVICE,
                   "device_id is %d: this process sees %d CUDA device(s); check CUDA_VISIBLE_DEVICES",
                   (int)device_id, count);
@@ -85,5 +125,6 @@ int32_t qattn__cuda_status(int32_t device_id)
     QATTN_REQUIRE(mode != cudaComputeModeProhibited, QATTN_ERR_DEVICE_BUSY,
                   "CUDA device %d is in compute mode PROHIBITED; an administrator can change it with nvidia-smi -c",
                   (int)device_id);
+    atomic_fetch_or(&usable, bit);
     return QATTN_OK;
 }

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "qattn.h"
+
 /* The QATTN_* status of a cudaError_t. Pure. Code 35 ("insufficient driver") means both "none" and "too old";
  * only the driver's version tells them apart: see qattn__cuda_driver_status. */
 int32_t qattn__cuda_map_error(int code);
@@ -32,6 +34,15 @@ int32_t qattn__cuda_status(int32_t device_id);
 /* Clears the runtime's last error and returns the mapped status of `code` (a cudaError_t, not cudaSuccess);
  * the text names `what` (the call that failed), code, name and the next step. */
 int32_t qattn__cuda_fail(int code, const char *what);
+
+/* pointers.c: QATTN_OK if the device can reach every byte the problem names, else 1xxx naming the argument. */
+struct problem;
+int32_t qattn__cuda_check_pointers(const struct problem *p);
+
+/* workspace.c: runs the row in `bytes` of memory from the library's own pool, given back in stream order: for calls
+ * without a workspace. */
+struct impl;
+int32_t qattn__cuda_run_pooled(const struct impl *row, struct problem *p, qattn_stream stream, size_t bytes);
 
 #endif
 

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * Attention in one pass without tensor cores: any strides, types, lengths, pages and masks; fp32 throughout.
+ *
+ * What one block of 256 threads does: one tile of BM = 16 RM query rows of one KV head, against the keys that some row
+ * of the tile sees, 128 at a time (online softmax: Milakov and Gimelshein 2018; Dao et al. 2022):
+ *
+ *     S [BM][128]  = Q K^T                 in chunks of 16 of D
+ *     P            = e^(scale S - m)       after softcap, bias, ALiBi and masks; m is the running row maximum
+ *     O [BM][64 NV] = O e^(m_old - m) + P V   in chunks of 16 keys
+ *
+ * The rows of a tile are (i, g): query row i of all heads of the group in turn, so K and V are read once for a group.
+ *
+ * Who does what: thread (ty, tx) = (tid / 16, tid % 16) owns RM rows and 8 keys of S, RM rows and 4 NV columns of O, in
+ * registers: 64 + 64 at RM 8, NV 2. A step over one element of D or one key is then 64 multiply-adds for 16 floats
+ * read from shared memory. The 16 threads of a row are neighbouring lanes, so row maxima are shuffles.
+ *
+ * Shared memory, in floats (BM 128, D 128: 226 KB; the launcher keeps Q out where it does not fit):
+ *     q      [D up to 16][BM + 4]   the tile's queries, transposed; or two chunks [16][BM + 4], reloaded per key tile
+ *     ring   [2][16][W]             the chunk of K^T or V at work and the next one; W = max(128, 64 NV) + 4
+ *     p      [128][BM + 4]          P transposed, keys in the order of slot_of
+ *     spans  [BM][64 NV]            O of the spans before this one, each thread its own; in memory where it does not fit
+ * Chunks run through one double-buffered sequence K0 .. Kn V0 .. V7 K0 ..: while one is multiplied, the next one is on
+ * its way through registers; one barrier per chunk.
+ *
+ * Cost: 2 BM 128 (D + Dv) multiply-adds per key tile against 128 (D + Dv) loads, so for f32 the fused multiply-adds
+ * bound it: 4 Hq Sq Sk D / (fp32 peak). Tiles no row sees are skipped; inside a tile masks cost a comparison per score,
+ * and nothing where the whole tile is seen.
+ *
+ * Long sums: a chain of n additions of like numbers loses up to n/3 roundings, all in one direction. P V is summed in chains
+ * of 16 keys, 32 chains make a span of 512, and spans are added with what each rounding took (Kahan 1965), of which 8
+ * bits suffice: a packed bf16. Row sums carry their own remainder. So the error does not grow with the keys.
+ *
+ * Bits: a row's result is a function of its own query, keys and positions. The sums over D and over keys run in
+ * ascending order with _rn arithmetic, key tiles, chains and spans start at multiples of their length, and neither RM nor
+ * NV nor the group changes the order, so prefill, decode, packed and paged calls agree. A tile that a row does not see leaves its state alone:
+ * the maximum stays, e^0 = 1, and -0 is added.
+ *
+ * Non-finite V (design rule 4): a hidden key's P is -0. A chunk of V that holds NaN or infinity, found while it is
+ * loaded, is multiplied by a second loop that leaves out hidden pairs.
+ */
+#ifndef QATTN_CUDA_FLASH_SIMT_CUH
+#define QATTN_CUDA_FLASH_SIMT_CUH
+
+#include "cuda/common/ptx.cuh"
+#include "cuda/simt/flash_item.cuh"
+#include "cuda/simt/tile_simt.cuh"
+
+template <int RM, int NV> struct fs_tile {
+    static constexpr int bm = 16 * RM, pitch_m = bm + 4, width = 64 * NV;
+    static constexpr int ring_pitch = (width > FS_BN ? width : FS_BN) + 4;
+    static constexpr int ring_floats = FS_BK * ring_pitch, p_floats = FS_BN * pitch_m;
+    static constexpr int v_loads = tile_share<width>::loads, k_loads = tile_share<FS_BN>::loads;
+    static constexpr int loads = v_loads > k_loads ? v_loads : k_loads;    /* of a chunk, per thread */
+    static constexpr int span_floats = bm * width;
+};
+
+/* Facts of the tile at work. */
+template <int BM> struct fs_shared : fs_rows<BM> {
+    float m[BM], l[BM], l_low[BM];          /* running maximum of each row, sum of e^(s - m), and what rounding took of it */
+    float m_span[BM];                       /* the maximum that the spans before this one are scaled to */
+    int64_t k_at[2][FS_BN], v_at[2][FS_BN]; /* of the keys of this tile and the next */
+};
+
+/* The place of key j of a tile in p: the four floats a thread stores for each of its keys then fall into different banks
+ * across tx. */
+__device__ __forceinline__ constexpr int fs_slot_of(int j)
+{
+    return ((j >> 6) * 4 + (j & 3)) * 16 + ((j >> 2) & 15);
+}
+
+/* Where the keys of the tile that starts at j0 lie. */
+__device__ __forceinline__ void fs_place_keys(const struct problem *p, const struct seq *s, int64_t kv_head, int64_t j0,
+                                              int64_t *k_at, int64_t *v_at)
+{
+    if (threadIdx.x < FS_BN)
+        fs_place_key(p, s, kv_head, j0 + threadIdx.x, &k_at[threadIdx.x], &v_at[threadIdx.x]);
+}
+
+/* out = the thread's share of K[j0 + row][d0 + k]. */
+template <class T>
+__device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct fs_work &w, const struct seq *s,
+                                           const struct tile_lane &lane, const int64_t *at, int64_t j0, int64_t d0, float *out)
+{
+    typedef tile_share<FS_BN> share;
+    const int64_t d_stride = p->k.stride[3];
+    const T *const base = (const T *)p->k.data + (d0 + lane.k) * d_stride;
+#pragma unroll
+    for (int e = 0; e < share::loads; e++) {
+        const int row = lane.row + lane.row_step * (e % share::near);
+        const int k = lane.k_step * (e % share::near) + 8 * (e / share::near);
+        const int64_t d = d0 + lane.k + k, offset = at[row];
+        out[e] = 0.0f;
+        if (offset != FS_NOWHERE && d < p->d) {
+            out[e] = widen(base[offset + k * d_stride], p->k.dtype);
+            if (sizeof(T) == 1 && p->k_descale.kind != DESCALE_NONE)
+                out[e] *= seq_kv_descale(p, s, &p->k_descale, w.kv_head / p->k_descale.head_div, j0 + row, d);
+        }
+    }
+}
+
+/* out = the thread's share of V[j0 + first + k][slice + row]: here the rows of the step are columns of V. */
+template <class T, int NV>
+__device__ __forceinline__ void fs_fetch_v(const struct problem *p, const struct fs_work &w, const struct seq *s,
+                                           const struct tile_lane &lane, const int64_t *at, int64_t j0, int first, float *out)
+{
+    typedef tile_share<64 * NV> share;
+    const int64_t d_stride = p->v.stride[3], slice = w.slice * (64 * NV);
+    const T *const base = (const T *)p->v.data + (slice + lane.row) * d_stride;
+#pragma unroll
+    for (int e = 0; e < share::loads; e++) {
+        const int column = lane.row_step * (e % share::near);
+        const int key = first + lane.k + lane.k_step * (e % share::near) + 8 * (e / share::near);
+        const int64_t d = slice + lane.row + column, offset = at[key];
+        out[e] = 0.0f;
+        if (offset != FS_NOWHERE && d < p->dv) {
+            out[e] = widen(base[offset + column * d_stride], p->v.dtype);
+            if (sizeof(T) == 1 && p->v_descale.kind != DESCALE_NONE)
+                out[e] *= seq_kv_descale(p, s, &p->v_descale, w.kv_head / p->v_descale.head_div, j0 + key, d);
+        }
+    }
+}
+
+/* q[d][r] for d0 <= d < d0 + count (a multiple of 16), 0 beyond D and where there is no row. */
+template <int BM, int PITCH>
+__device__ void fs_load_q(const struct problem *p, const struct fs_work &w, const fs_shared<BM> *sh, int64_t d0, int count,
+                          float *q)
+{
+    for (int x = threadIdx.x; x < count * BM; x += FS_THREADS) {
+        /* 8 neighbouring d of a row, then the next row: whole 32-byte sectors of f32, and no two lanes in one bank */
+        const int d = (x & 7) + 8 * (x / (8 * BM)), r = (x >> 3) % BM;
+        float value = 0.0f;
+        if (sh->q_at[r] != FS_NOWHERE && d0 + d < p->d) {
+            value = load_any(p->q.data + (sh->q_at[r] + (d0 + d) * p->q.stride[3]) * p->q.itemsize, p->q.dtype);
+            if (p->q_descale.kind != DESCALE_NONE) {
+                const int64_t at = w.tile * BM + r;
+                value *= seq_q_descale(p, &sh->seq, w.kv_head * p->group + at % p->group, at / p->group, d0 + d);
+            }
+        }
+        q[d * PITCH + r] = value;
+    }
+}
+
+/* From S to final scores: -inf where hidden. */
+template <int RM>
+__device__ __forceinline__ void fs_finish_scores(const struct problem *p, const fs_shared<16 * RM> *sh, int64_t j0, int ty,
+                                                 int tx, float (*s)[8])
+{
+    const bool whole = j0 >= sh->max_begin && j0 + FS_BN <= sh->min_end, terms = score_has_terms(p);
+    const float scale = p->scale;
+#pragma unroll
+    for (int r = 0; r < RM; r++)
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            s[r][c] = __fmul_rn(scale, s[r][c]);
+    if (p->softcap != 0.0f) {
+        const float cap = p->softcap;
+#pragma unroll
+        for (int r = 0; r < RM; r++)
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                s[r][c] = __fmul_rn(cap, tanhf(__fdiv_rn(s[r][c], cap)));
+    }
+    if (whole && !terms)
+        return;
+#pragma unroll
+    for (int r = 0; r < RM; r++) {
+        const int row = tile_row_of<RM>(ty, r);
+        const int begin = (int)clamp64(sh->begin[row] - j0, 0, FS_BN), end = (int)clamp64(sh->end[row] - j0, 0, FS_BN);
+#pragma unroll
+        for (int c = 0; c < 8; c++) {
+            const int j = (c >> 2) * 64 + tx * 4 + (c & 3);
+            if (j < begin || j >= end)
+                s[r][c] = minus_infinity();
+            else if (terms)
+                s[r][c] = score_terms(p, &sh->row[row], j0 + j, s[r][c]);
+        }
+    }
+}
+
+/* Online softmax of the tile: P to shared memory, m, l and O brought to the new maximum. The 16 threads of a row read m and
+ * agree by shuffles; thread r of them keeps the books of the r-th row. */
+template <int RM, int NV>
+__device__ __forceinline__ void fs_softmax(float (*s)[8], fs_shared<16 * RM> *sh, float (*o)[4 * NV], float *p_shared, int ty,
+                                           int tx)
+{
+    constexpr int pitch = fs_tile<RM, NV>::pitch_m;
+    float my_top = 0.0f, my_keep = 0.0f, my_sum = 0.0f;
+#pragma unroll
+    for (int r = 0; r < RM; r++) {
+        const float old = sh->m[tile_row_of<RM>(ty, r)];
+        float top = old;
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            top = fmaxf(top, s[r][c]);
+        top = lanes_max<16>(top);
+        const float from = top == minus_infinity() ? 0.0f : top;
+        const float keep = exp2_approx(__fmul_rn(__fsub_rn(old, from), LOG2_E));
+        float sum = 0.0f;
+#pragma unroll
+        for (int c = 0; c < 8; c++) {
+            const float e = exp2_approx(__fmul_rn(__fsub_rn(s[r][c], from), LOG2_E));
+            s[r][c] = s[r][c] == minus_infinity() ? hidden_p() : e;
+            sum = __fadd_rn(sum, s[r][c]);
+        }
+        sum = lanes_sum<16>(sum);
+        my_top = tx == r ? top : my_top;
+        my_keep = tx == r ? keep : my_keep;
+        my_sum = tx == r ? sum : my_sum;
+#pragma unroll
+        for (int c = 0; c < 4 * NV; c++)
+            o[r][c] = __fmul_rn(o[r][c], keep);
+    }
+    __syncwarp();
+    if (tx < RM) {
+        const int row = tile_row_of<RM>(ty, tx);
+        sh->m[row] = my_top;
+        sum_scaled(&sh->l[row], &sh->l_low[row], my_keep, my_sum);
+    }
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        float *const line = p_shared + (((c >> 2) * 4 + (c & 3)) * 16 + tx) * pitch;
+        if (RM == 1) {
+            line[ty] = s[0][c];
+        } else {
+#pragma unroll
+            for (int x = 0; x < RM / 4; x++)
+                *(float4 *)(line + x * 64 + ty * 4) =
+                    make_float4(s[4 * x][c], s[4 * x + 1][c], s[4 * x + 2][c], s[4 * x + 3][c]);
+        }
+    }
+}
+
+template <int RM, int NV>
+__device__ __forceinline__ void fs_no_spans(float4 *spans, uint32_t (*low)[2 * NV])
+{
+#pragma unroll
+    for (int r = 0; r < RM; r++)
+#pragma unroll
+        for (int x = 0; x < 2 * NV; x++) {
+            low[r][x] = 0;
+            if (x < NV)
+                spans[(r * NV + x) * FS_THREADS + threadIdx.x] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+}
+
+template <int RM, int NV> __device__ __forceinline__ void fs_add(float (*o)[4 * NV], const float (*chain)[4 * NV])
+{
+#pragma unroll
+    for (int r = 0; r < RM; r++)
+#pragma unroll
+        for (int c = 0; c < 4 * NV; c++)
+            o[r][c] = __fadd_rn(o[r][c], chain[r][c]);
+}
+
+/* A span ends: the thread's o joins what the spans before it left, in `spans` and (what rounding took) `low`. `last`: the
+ * sum stays in o; else o is 0 afterwards. `zero` is 0, which the compiler does not know: so `low` stays in local memory. In
+ * registers it drives others out of the loops (4k keys: 5008 us instead of 4336), and declared volatile it costs as much. */
+template <int RM, int NV, bool last>
+__device__ __forceinline__ void fs_fold(fs_shared<16 * RM> *sh, float4 *spans, uint32_t (*low)[2 * NV],
+                                        float (*o)[4 * NV], int ty, int tx, int zero)
+{
+#pragma unroll
+    for (int r = 0; r < RM; r++) {
+        const int row = tile_row_of<RM>(ty, r);
+        const float keep = exp_below(sh->m_span[row], sh->m[row]);
+#pragma unroll
+        for (int x = 0; x < NV; x++) {
+            float4 *const at = spans + (r * NV + x) * FS_THREADS + threadIdx.x;
+            const float4 four = *at;
+            float sum[4] = { four.x, four.y, four.z, four.w };
+#pragma unroll
+            for (int c = 0; c < 4; c += 2) {
+                const uint32_t pair = low[r + zero][2 * x + c / 2];
+                float rest[2] = { __uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u) };
+#pragma unroll
+                for (int y = 0; y < 2; y++) {
+                    sum_scaled(&sum[c + y], &rest[y], keep, o[r][4 * x + c + y]);
+                    o[r][4 * x + c + y] = last ? sum[c + y] : 0.0f;
+                }
+                if (!last)
+                    low[r + zero][2 * x + c / 2] = pack_16<__nv_bfloat16>(rest[0], rest[1]);
+            }
+            if (!last)
+                *at = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        }
+    }
+    __syncwarp();
+    if (tx < RM)
+        sh->m_span[tile_row_of<RM>(ty, tx)] = sh->m[tile_row_of<RM>(ty, tx)];
+    __syncwarp();
+}
+
+/* o = P V over the 16 keys first .. first + 15 of the tile. `bad`: leave out hidden pairs. */
+template <int RM, int NV>
+__device__ __forceinline__ void fs_multiply_v(const float *p_shared, int first, const float *v, int v_pitch, bool bad, int ty,
+                                              int tx, float (*o)[4 * NV])
+{
+    constexpr int pitch = fs_tile<RM, NV>::pitch_m;
+    const float *const lines = p_shared + ((first >> 6) * 64 + ((first >> 2) & 15)) * pitch;
+    if (!bad) {
+#pragma unroll
+        for (int x = 0; x < FS_BK; x++) {
+            float a[RM], b[4 * NV];
+            tile_read_rows<RM>(lines + fs_slot_of(x) * pitch, ty, a);
+            tile_read_columns<NV>(v + x * v_pitch, tx, b);
+#pragma unroll
+            for (int r = 0; r < RM; r++)
+#pragma unroll
+                for (int c = 0; c < 4 * NV; c++)
+                    o[r][c] = x == 0 ? __fmul_rn(a[r], b[c]) : __fmaf_rn(a[r], b[c], o[r][c]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int r = 0; r < RM; r++)
+#pragma unroll
+        for (int c = 0; c < 4 * NV; c++)
+            o[r][c] = 0.0f;
+#pragma unroll 1
+    for (int x = 0; x < FS_BK; x++) {
+        float a[RM], b[4 * NV];
+        tile_read_rows<RM>(lines + fs_slot_of(x) * pitch, ty, a);
+        tile_read_columns<NV>(v + x * v_pitch, tx, b);
+#pragma unroll
+        for (int r = 0; r < RM; r++)
+#pragma unroll
+            for (int c = 0; c < 4 * NV; c++)
+                o[r][c] = is_hidden_p(a[r]) ? o[r][c] : __fmaf_rn(a[r], b[c], o[r][c]);
+    }
+}
+
+/* Writes O and LSE of the thread's rows, or the split's part of them. */
+template <int RM, int NV>
+__device__ void fs_finish(const struct flash_simt_args *a, const struct problem *p, const struct fs_work &w,
+                          const fs_shared<16 * RM> *sh, float (*o)[4 * NV], int ty, int tx)
+{
+    constexpr int bm = 16 * RM, width = 64 * NV;
+    const struct seq *const s = &sh->seq;
+#pragma unroll
+    for (int r = 0; r < RM; r++) {
+        const int row = tile_row_of<RM>(ty, r);
+        const float max = sh->m[row], sum = __fadd_rn(sh->l[row], sh->l_low[row]);
+        const int64_t at = w.tile * bm + row, i = at / p->group, h = w.kv_head * p->group + at % p->group;
+        if (i >= s->rows)
+            continue;
+        const bool dead = i >= s->len_q;
+        if (a->parts_o) {
+            const int64_t part = w.split * a->part_rows + fs_part_row(p, s, h, i);
+            if (w.slice == 0 && tx == 0) {
+                a->parts_ml[2 * part] = dead ? minus_infinity() : max;
+                a->parts_ml[2 * part + 1] = dead ? 0.0f : sum;
+            }
+#pragma unroll
+            for (int c = 0; c < 4 * NV; c++) {
+                const int64_t d = w.slice * width + (c >> 2) * 64 + tx * 4 + (c & 3);
+                if (d < p->dv)
+                    a->parts_o[part * p->dv + d] = dead ? 0.0f : o[r][c];
+            }
+            continue;
+        }
+        float factor, lse;
+        flash_close(p, h, dead, max, sum, &factor, &lse);
+        char *const out = view_at(&p->o, s->q_batch, h, s->q_row + i, 0);
+#pragma unroll
+        for (int c = 0; c < 4 * NV; c++) {
+            const int64_t d = w.slice * width + (c >> 2) * 64 + tx * 4 + (c & 3);
+            if (d < p->dv)
+                store_any(out + d * p->o.stride[3] * p->o.itemsize, p->o.dtype, flash_result(dead, o[r][c], factor));
+        }
+        if (p->lse.dtype && w.slice == 0 && tx == 0)
+            *(float *)view_at(&p->lse, s->q_batch, h, s->q_row + i, 0) = lse;
+    }
+}
+
+/* T: stored type of k and v. */
+template <class T, int RM, int NV>
+__global__ void __launch_bounds__(FS_THREADS, RM == 1 ? 2 : 1)
+flash_simt_kernel(const __grid_constant__ struct flash_simt_args args, const __grid_constant__ struct problem_param packed)
+{
+    typedef fs_tile<RM, NV> tile;
+    static_assert(sizeof(fs_shared<tile::bm>) <= (RM == 8 ? FS_STATIC_128 : RM == 4 ? FS_STATIC_64 : FS_STATIC_16),
+                  "the launcher reserves too little");
+    extern __shared__ __align__(16) float memory[];
+    __shared__ fs_shared<tile::bm> sh;
+    const struct problem *const p = problem_of(&packed);
+    const struct flash_simt_args *const a = &args;
+    float *const ring = memory, *const p_shared = ring + 2 * tile::ring_floats;
+    float *const spans_shared = p_shared + tile::p_floats;
+    float *const q_shared = spans_shared + (a->spans_shared ? tile::span_floats : 0);
+    float4 *const spans = (float4 *)(a->spans ? a->spans + (int64_t)blockIdx.x * tile::span_floats : spans_shared);
+    const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4, chunks = p->d > FS_BK ? (int)((p->d + FS_BK - 1) / FS_BK) : 1;
+    const bool resident = a->q_resident;
+    const struct tile_lane k_lane = tile_lane_of<FS_BN>(a->k_along_d), v_lane = tile_lane_of<tile::width>(!a->v_along_d);
+
+    for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
+        const struct fs_work w = fs_work_of(a, index);
+        __syncthreads();                             /* the last item's readers are done */
+        if (threadIdx.x == 0)
+            sh.seq = seq_get(p, w.n);
+        __syncthreads();
+        if (w.tile * tile::bm >= sh.seq.rows * p->group)
+            continue;
+        fs_setup_rows<tile::bm>(p, w, &sh);
+        if (threadIdx.x < tile::bm) {
+            sh.m[threadIdx.x] = sh.m_span[threadIdx.x] = minus_infinity();
+            sh.l[threadIdx.x] = sh.l_low[threadIdx.x] = 0.0f;
+        }
+        __syncthreads();
+
+        int64_t first, last;
+        fs_split_of<tile::bm>(a, &sh, w.split, FS_BN, &first, &last);
+
+        float o[RM][4 * NV];
+#pragma unroll
+        for (int r = 0; r < RM; r++)
+#pragma unroll
+            for (int c = 0; c < 4 * NV; c++)
+                o[r][c] = 0.0f;
+        const bool folds = first < last && (last - 1) / FS_SPAN > first / FS_SPAN;
+        uint32_t low[RM][2 * NV];                    /* in local memory: see fs_fold */
+        if (folds)
+            fs_no_spans<RM, NV>(spans, low);
+        if (first < last) {
+            int buffer = 0, keys = 0;                /* half of the ring, half of k_at and v_at, at work */
+            float staged[tile::loads];
+            fs_place_keys(p, &sh.seq, w.kv_head, first * FS_BN, sh.k_at[0], sh.v_at[0]);
+            if (resident)
+                fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, 0, chunks * FS_BK, q_shared);
+            __syncthreads();
+            fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[0], first * FS_BN, 0, staged);
+            tile_store<FS_BN>(k_lane, ring, tile::ring_pitch, staged);
+            if (!resident)
+                fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, 0, FS_BK, q_shared);
+            __syncthreads();
+
+            for (int64_t t = first; t < last; t++) {
+                const int64_t j0 = t * FS_BN;
+                float s[RM][8];
+#pragma unroll
+                for (int r = 0; r < RM; r++)
+#pragma unroll
+                    for (int c = 0; c < 8; c++)
+                        s[r][c] = 0.0f;
+#pragma unroll 1
+                for (int c = 0; c < chunks; c++) {
+                    if (c + 1 < chunks)
+                        fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[keys], j0, (c + 1) * FS_BK, staged);
+                    else
+                        fs_fetch_v<T, NV>(p, w, &sh.seq, v_lane, sh.v_at[keys], j0, 0, staged);
+                    tile_multiply<RM, 2>(q_shared + (resident ? c * FS_BK : (c & 1) * FS_BK) * tile::pitch_m, tile::pitch_m,
+                                      ring + buffer * tile::ring_floats, tile::ring_pitch, ty, tx, s);
+                    if (c + 1 == chunks)
+                        break;
+                    buffer ^= 1;
+                    tile_store<FS_BN>(k_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
+                    if (!resident)
+                        fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, (c + 1) * FS_BK, FS_BK,
+                                                           q_shared + ((c + 1) & 1) * FS_BK * tile::pitch_m);
+                    __syncthreads();
+                }
+
+                fs_finish_scores<RM>(p, &sh, j0, ty, tx, s);
+                fs_softmax<RM, NV>(s, &sh, o, p_shared, ty, tx);
+                buffer ^= 1;
+                bool bad = tile_store<tile::width>(v_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
+                if (t + 1 < last)
+                    fs_place_keys(p, &sh.seq, w.kv_head, j0 + FS_BN, sh.k_at[keys ^ 1], sh.v_at[keys ^ 1]);
+                bad = __syncthreads_or(bad);
+
+                /* chunks of keys that some row of the tile may see; the rest of P is -0 */
+                float chain[RM][4 * NV];
+                const int v_chunks = (int)((clamp64(sh.max_end - j0, 1, FS_BN) + FS_BK - 1) / FS_BK);
+#pragma unroll 1
+                for (int c = 0; c < v_chunks; c++) {
+                    const bool more = c + 1 < v_chunks;
+                    if (more)
+                        fs_fetch_v<T, NV>(p, w, &sh.seq, v_lane, sh.v_at[keys], j0, (c + 1) * FS_BK, staged);
+                    else if (t + 1 < last)
+                        fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[keys ^ 1], j0 + FS_BN, 0, staged);
+                    fs_multiply_v<RM, NV>(p_shared, c * FS_BK, ring + buffer * tile::ring_floats, tile::ring_pitch, bad, ty,
+                                          tx, chain);
+                    fs_add<RM, NV>(o, chain);
+                    buffer ^= 1;
+                    if (more) {
+                        bad = tile_store<tile::width>(v_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
+                    } else if (t + 1 < last) {
+                        tile_store<FS_BN>(k_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
+                        if (!resident)
+                            fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, 0, FS_BK, q_shared);
+                    }
+                    bad = __syncthreads_or(bad && more);
+                }
+                keys ^= 1;
+                if ((t + 1) % FS_SPAN == 0 && t + 1 < last)
+                    fs_fold<RM, NV, false>(&sh, spans, low, o, ty, tx, a->zero);
+            }
+            __syncwarp();                            /* m and l come from another lane */
+            if (folds)
+                fs_fold<RM, NV, true>(&sh, spans, low, o, ty, tx, a->zero);
+        }
+        fs_finish<RM, NV>(a, p, w, &sh, o, ty, tx);
+    }
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* Launcher of gemm_simt_kernels.cu: matmul and matmul_nt, and the products of gqa_forward. */
+#include "cuda/simt/gemm_simt.h"
+
+#include "cuda/launch.h"
+#include "cuda/simt/simt.h"
+
+static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t width)
+{
+    const int64_t along = along_k ? t->k : t->row, line = along_k ? t->row : t->k;
+    const int64_t piece = t->dtype == QATTN_DTYPE_F32 ? 4 : 8;
+    return (along == 1 || width == 1) && t->batch % piece == 0 && t->head % piece == 0 && line % piece == 0 &&
+           (uintptr_t)t->data % 16 == 0;
+}
+
+static bool lies_along_k(const struct gemm_operand *t) { return magnitude(t->k) <= magnitude(t->row) || t->row == 0; }
+
+bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k)
+{
+    return qattn__gemm_has_vectors(b, true, k) || (!qattn__gemm_has_vectors(b, false, n) && lies_along_k(b));
+}
+
+bool qattn__gemm_hides(const struct problem *p) { return p->causal || p->window || p->seqused_q || p->seqused_k; }
+
+/* Fills in tiles, work and how operands are read. */
+static bool count_items(struct gemm_simt_args *a, bool few)
+{
+    a->m_tiles = blocks_of(a->m, few ? GEMM_FEW_ROWS : GEMM_ROWS);
+    a->n_tiles = blocks_of(a->n, GEMM_COLUMNS);
+    a->a.along_k = lies_along_k(&a->a);
+    a->b.along_k = lies_along_k(&a->b);
+    a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
+    a->b.vectors = a->b.along_k ? a->b.k == 1 || a->k == 1 : qattn__gemm_has_vectors(&a->b, false, a->n);
+    a->c_fours = a->c_dtype == QATTN_DTYPE_F32 && a->c_column == 1 && a->beta == 0.0f && a->c_row % 4 == 0 &&
+                 a->c_head % 4 == 0 && a->c_batch % 4 == 0 && (uintptr_t)a->c % 16 == 0;
+    return !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
+           !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
+           !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);
+}
+
+int32_t qattn__simt_gemm(struct gemm_simt_args *a, const struct problem *p, qattn_stream stream)
+{
+    struct problem_param packed;
+    const bool few = a->m <= 2 * GEMM_FEW_ROWS, hiding = a->range == RANGE_VALUES;
+    /* gemm_simt_kernels.cu: sums over many keys, and sums that few rows and many must agree on */
+    const bool chains = hiding && (a->k > GEMM_CHAIN_KEYS || (p->flags & QATTN_FLAG_BATCH_INVARIANT));
+    const bool f32 = !few && !chains && a->a.dtype == QATTN_DTYPE_F32 && a->b.dtype == QATTN_DTYPE_F32;
+    const void *const kernel = f32 ? qattn__gemm_f32_simt(hiding)
+                                   : qattn__gemm_simt(a->a.dtype, a->b.dtype, few, hiding);
+    QATTN_REQUIRE(kernel, QATTN_ERR_INTERNAL, "no kernel for a, b of %s, %s", qattn__dtype_name(a->a.dtype),
+                  qattn__dtype_name(a->b.dtype));
+    QATTN_REQUIRE(count_items(a, few), QATTN_ERR_UNSUPPORTED_SHAPE,
+                  "the product of batches, heads and tiles is above 2^63");
+    a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
+    problem_pack(&packed, p);
+    void *params[] = { a, &packed };
+    return qattn__cuda_launch(kernel, a->work, f32 ? GEMM_F32_THREADS : GEMM_THREADS, f32 ? GEMM_F32_SHARED : 0, params,
+                              stream, "gemm_simt_kernel");
+}
+
+int32_t qattn__simt_matmul(const struct problem *p, qattn_stream stream)
+{
+    const int n_axis = p->op == OP_MATMUL_NT ? 2 : 3, k_axis = 5 - n_axis;
+    const struct view *const a = &p->a, *const b = &p->b, *const c = &p->c;
+    struct gemm_simt_args args = {
+        .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
+        .b_head_div = p->b_head_div,
+        .a = { .data = a->data, .batch = a->stride[0], .head = a->stride[1], .row = a->stride[2], .k = a->stride[3],
+               .dtype = a->dtype },
+        .b = { .data = b->data, .batch = b->stride[0], .head = b->stride[1], .row = b->stride[n_axis],
+               .k = b->stride[k_axis], .dtype = b->dtype },
+        .c = c->data, .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
+        .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = p->alpha, .beta = p->beta, .range = RANGE_ALL,
+    };
+    return qattn__simt_gemm(&args, p, stream);
+}

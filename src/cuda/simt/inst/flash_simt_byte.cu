@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+#include "cuda/simt/flash_simt.cuh"
+
+const void *qattn__flash_simt_byte(enum flash_simt_shape shape)
+{
+    switch (shape) {
+    case FS_128X128: return (const void *)flash_simt_kernel<byte8, 8, 2>;
+    case FS_64X256:  return (const void *)flash_simt_kernel<byte8, 4, 4>;
+    case FS_16X128:  return (const void *)flash_simt_kernel<byte8, 1, 2>;
+    default:         return NULL;
+    }
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* Launcher of decode_sm80.cuh: splits, shared memory, workspace, and the second kernel that adds the splits' parts. */
+#include "cuda/sm80/decode_sm80.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "cuda/launch.h"
+
+enum {
+    WARPS = 4, STAGES = 3,          /* of a block; units under way for each warp */
+    MAX_SPLITS = 256,               /* that are chosen here */
+    STATIC_BYTES = 2 << 10,         /* of shared memory: what the kernel declares and what each block costs, at most */
+    MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances */
+    MAX_KEYS = INT_MAX - 1024,
+    MAX_DEVICES = 64
+};
+
+struct plan {
+    struct decode_sm80_args args;
+    const void *kernel;
+    size_t shared_bytes;
+    size_t parts_bytes;         /* workspace of the splits' O */
+    size_t bytes;               /* workspace; SIZE_MAX: more than can be */
+};
+
+static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Product of sizes, SIZE_MAX where it does not fit. */
+static size_t times(size_t a, size_t b)
+{
+    size_t product;
+    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+/* ---------------------------------------------------------------- shared memory */
+
+/* 16-byte pieces of a row of `width` elements in shared memory: whole steps. */
+static int32_t pieces_of(int64_t width, int32_t itemsize)
+{
+    return (int32_t)blocks_of(width, DECODE_STEP) * (DECODE_STEP / 16) * itemsize;
+}
+
+/* Bytes from row to row: an odd number of pieces. */
+static int32_t pitch_of(int64_t width, int32_t itemsize) { return 16 * (pieces_of(width, itemsize) | 1); }
+
+static int32_t lanes_of(int64_t width, int32_t itemsize)
+{
+    const int32_t pieces = pieces_of(width, itemsize);
+    int32_t lanes = 0;
+    while (1 << lanes < pieces)
+        lanes++;
+    return lanes;
+}
+
+static size_t shared_bytes(const struct problem *p, struct decode_sm80_args *a, int32_t row_tiles)
+{
+    const size_t ring = (size_t)(WARPS * a->stages * DECODE_UNIT) * (size_t)(a->k_pitch + a->v_pitch);
+    const size_t merge = WARPS * 16 * (size_t)(blocks_of(p->dv, DECODE_STEP) * DECODE_STEP + 8) * sizeof(float);
+    a->q_offset = (int32_t)(ring > merge ? ring : merge);
+    a->row_offset = a->q_offset + row_tiles * 16 * a->q_pitch;
+    return (size_t)a->row_offset + (size_t)(row_tiles * 16 * DECODE_ROW_BYTES);
+}
+
+/* Rows kept of a sequence, and shared memory with as many stages as the limit has room for; false: not even one. */
+static bool size_shared(const struct problem *p, struct plan *plan, size_t limit)
+{
+    struct decode_sm80_args *const a = &plan->args;
+    int64_t rows;
+    a->part_rows = FLASH_SM80_DECODE_ROWS;
+    if (!__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows < a->part_rows)
+        a->part_rows = (int32_t)rows;
+    a->q_pitch = pitch_of(p->d, 2);
+    a->k_pitch = pitch_of(p->d, p->k.itemsize);
+    a->v_pitch = pitch_of(p->dv, p->k.itemsize);
+    for (a->stages = STAGES; a->stages > 0; a->stages--) {
+        plan->shared_bytes = shared_bytes(p, a, a->part_rows <= 16 ? 1 : a->part_rows <= 32 ? 2 : 4);
+        if (plan->shared_bytes + STATIC_BYTES <= limit)
+            return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------- what the kernel takes */
+
+static bool is_half(int32_t dtype) { return dtype == QATTN_DTYPE_F16 || dtype == QATTN_DTYPE_BF16; }
+
+/* A descale that varies along D cannot be taken out of a product over D. */
+static bool along_d(const struct descale *ds) { return ds->kind != DESCALE_NONE && ds->t.stride[3] != 0; }
+
+/* Sequences times KV heads, times rows or splits, fit 31 bits. */
+static bool few_items(const struct problem *p)
+{
+    const int64_t most = p->num_splits > FLASH_SM80_DECODE_ROWS ? p->num_splits : FLASH_SM80_DECODE_ROWS;
+    int64_t items;
+    return !__builtin_mul_overflow(p->n, p->hq / p->group, &items) && items <= INT_MAX / most;
+}
+
+bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap)
+{
+    struct plan plan = { 0 };
+    int limit = 0;
+    if (!is_half(p->q.dtype))
+        snprintf(why, cap, "needs f16 or bf16 q");
+    else if (p->d > MAX_WIDTH || p->dv > MAX_WIDTH)
+        snprintf(why, cap, "takes D and Dv up to %d", MAX_WIDTH);
+    else if (p->cap_k > MAX_KEYS || !few_items(p))
+        snprintf(why, cap, "counts keys and blocks in 31 bits");
+    else if (along_d(&p->k_descale))
+        snprintf(why, cap, "k_descale varies along D");
+    else if (along_d(&p->v_descale) && p->v_descale.kind != DESCALE_SEQUENCE)
+        snprintf(why, cap, "v_descale varies along D and along keys");
+    else if (qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id) != QATTN_OK ||
+             !size_shared(p, &plan, (size_t)limit))
+        snprintf(why, cap, "needs %zu bytes of shared memory a block, and the device has %d", plan.shared_bytes, limit);
+    else
+        return true;
+    return false;
+}
+
+/* Rows of 16-byte pieces, as asynchronous copies want them. */
+static bool aligned(const struct problem *p, const struct view *x)
+{
+    if (p->shapes_only || (x->stride[3] != 1 && x->shape[3] > 1) || (uintptr_t)x->data % 16 != 0)
+        return false;
+    for (int axis = 0; axis < 3; axis++)
+        if (x->stride[axis] * x->itemsize % 16 != 0)
+            return false;
+    return true;
+}
+
+/* V is the beginning of K's rows, as in MLA. */
+static bool v_within_k(const struct problem *p)
+{
+    if (p->shapes_only || p->v.data != p->k.data || p->dv > p->d || p->v.dtype != p->k.dtype)
+        return false;
+    for (int axis = 0; axis < 3; axis++)
+        if (p->v.stride[axis] != p->k.stride[axis])
+            return false;
+    return p->v.stride[3] == p->k.stride[3] || p->dv <= 1;
+}
+
+/* ---------------------------------------------------------------- plan */
+
+/* Cost of a call, in the time of a unit on a busy multiprocessor: every block pays for its start, its units and its
+ * end; splits pay for the second kernel. */
+static int64_t cost_of(int64_t items, int64_t slots, int64_t units, int64_t splits)
+{
+    const int64_t waves = blocks_of(items * splits, slots);
+    return waves * (blocks_of(units, splits) + 6) + (splits > 1 ? 8 + splits / 8 : 0);
+}
+
+/* Whole waves of blocks, or no split; the length is the capacity, the true ones are in device memory. */
+static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots)
+{
+    const int64_t units = blocks_of(p->cap_k, DECODE_UNIT), most = smaller(blocks_of(units, WARPS), MAX_SPLITS);
+    int64_t best = 1;
+    if (p->num_splits > 0)
+        return p->num_splits;
+    if (items <= 0 || items > 8 * slots)
+        return 1;
+    for (int64_t waves = 1; waves <= 8; waves++) {
+        const int64_t wanted = waves * slots / items, splits = wanted < most ? wanted : most;
+        if (splits > 1 && cost_of(items, slots, units, splits) < cost_of(items, slots, units, best))
+            best = splits;
+    }
+    return best;
+}
+
+static void size_parts(const struct problem *p, struct plan *plan, size_t items)
+{
+    const struct decode_sm80_args *const a = &plan->args;
+    if (a->num_splits == 1)
+        return;
+    const size_t rows = times(times(items, (size_t)a->num_splits), (size_t)a->part_rows);
+    const size_t o = times(rows, (size_t)p->dv * sizeof(float)), ml = times(rows, 2 * sizeof(float));
+    plan->parts_bytes = o > SIZE_MAX / 4 ? SIZE_MAX : (o + 15) / 16 * 16;
+    plan->bytes = ml > SIZE_MAX / 4 || o > SIZE_MAX / 4 ? SIZE_MAX : plan->parts_bytes + ml;
+}
+
+/* One block of the kernel's launch bounds is 128 threads: 3 a multiprocessor where O is narrow, else 2. */
+static int32_t make_plan(const struct problem *p, struct plan *plan)
+{
+    int multiprocessors = 0, limit = 0, whole = 0;
+    *plan = (struct plan){ 0 };
+    struct decode_sm80_args *const a = &plan->args;
+    QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+    QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
+    QATTN_TRY(qattn__cuda_attribute(&whole, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
+    a->kv_heads = (int32_t)(p->hq / p->group);
+    a->longest = (int32_t)(FLASH_SM80_DECODE_ROWS / p->group);
+    a->k_copies = aligned(p, &p->k);
+    a->v_copies = aligned(p, &p->v);
+    a->whole = !p->page_table || p->page_size % DECODE_UNIT == 0;
+    a->page_size = (int32_t)smaller(p->page_size, INT_MAX);
+    a->page_shift =
+        a->page_size > 0 && (a->page_size & (a->page_size - 1)) == 0 ? __builtin_ctz((unsigned)a->page_size) : -1;
+    a->q_copies = aligned(p, &p->q);
+    a->q_lanes = lanes_of(p->d, 2);
+    a->k_lanes = lanes_of(p->d, p->k.itemsize);
+    a->v_lanes = lanes_of(p->dv, p->k.itemsize);
+    QATTN_REQUIRE(size_shared(p, plan, (size_t)limit), QATTN_ERR_INTERNAL, "decode needs %zu bytes of shared memory",
+                  plan->shared_bytes);
+    const int64_t room = whole / (int64_t)(plan->shared_bytes + STATIC_BYTES), items = p->n * a->kv_heads;
+    const int64_t blocks = room < 1 ? 1 : smaller(room, p->dv <= NARROW && p->k.itemsize == 2 ? 3 : 2);
+    a->least_units = p->num_splits > 0 ? 1 : WARPS;
+    a->num_splits = (int32_t)choose_splits(p, items, blocks * multiprocessors);
+    a->work = (int32_t)(items * a->num_splits);
+    size_parts(p, plan, (size_t)items);
+    a->v_in_k = v_within_k(p);                   /* after the sizes, which addresses must not change */
+    a->v_pitch = a->v_in_k ? 0 : a->v_pitch;
+    const bool bytes = p->k.itemsize == 1, wide = p->dv > NARROW;
+    plan->kernel = p->q.dtype == QATTN_DTYPE_F16 ? qattn__decode_f16(bytes, wide) : qattn__decode_bf16(bytes, wide);
+    return QATTN_OK;
+}
+
+size_t qattn__sm80_decode_workspace(const struct problem *p)
+{
+    struct plan plan;
+    return make_plan(p, &plan) == QATTN_OK ? plan.bytes : SIZE_MAX;
+}
+
+/* ---------------------------------------------------------------- launches */
+
+/* May the second kernel start before the first one ends? Only where its code waits for that one: code made for 9.0. */
+static int32_t can_overlap(const struct problem *p, bool *overlap)
+{
+    static _Atomic(int) known[MAX_DEVICES];      /* 0: not asked yet; 1: no; 2: yes */
+    _Atomic(int) *const fact = p->device_id < MAX_DEVICES ? &known[p->device_id] : NULL;
+    int state = fact ? atomic_load_explicit(fact, memory_order_relaxed) : 0;
+    if (state == 0) {
+        struct cudaFuncAttributes attributes;
+        int major = 0;
+        QATTN_TRY(qattn__cuda_attribute(&major, cudaDevAttrComputeCapabilityMajor, p->device_id));
+        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__decode_combine()));
+        state = major >= 9 && attributes.ptxVersion >= 90 ? 2 : 1;
+        if (fact)
+            atomic_store_explicit(fact, state, memory_order_relaxed);
+    }
+    *overlap = state == 2;
+    return QATTN_OK;
+}
+
+/* Where the device can, the second kernel comes up while the first one ends. */
+static int32_t launch_combine(const struct problem *p, const struct decode_sm80_args *a, void **params,
+                              qattn_stream stream)
+{
+    const int64_t blocks = (int64_t)(a->work / a->num_splits) * a->part_rows;
+    bool overlap = false;
+    QATTN_TRY(can_overlap(p, &overlap));
+    return (overlap ? qattn__cuda_launch_early : qattn__cuda_launch)(qattn__decode_combine(), blocks,
+                                                                     DECODE_COMBINE_THREADS, 0, params, stream,
+                                                                     "decode_combine");
+}
+
+int32_t qattn__sm80_decode_load(const struct problem *p)
+{
+    struct plan plan;
+    struct cudaFuncAttributes attributes;
+    QATTN_TRY(make_plan(p, &plan));
+    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, plan.kernel));
+    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__decode_combine()));
+    return QATTN_OK;
+}
+
+int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_stream stream)
+{
+    struct plan plan;
+    struct problem_param packed;
+    QATTN_TRY(make_plan(p, &plan));
+    if (plan.args.num_splits > 1) {
+        plan.args.parts_o = (float *)(void *)workspace;
+        plan.args.parts_ml = (float *)(void *)(workspace + plan.parts_bytes);
+    }
+    problem_pack(&packed, p);
+    void *params[] = { &plan.args, &packed };
+    QATTN_TRY(
+        qattn__cuda_launch(plan.kernel, plan.args.work, 32 * WARPS, plan.shared_bytes, params, stream, "decode_sm80"));
+    return plan.args.num_splits > 1 ? launch_combine(p, &plan.args, params, stream) : QATTN_OK;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* Launcher of flash_sm80.cuh: which width, how many splits, where parts of splits lie in the workspace. */
+#include "cuda/sm80/flash_sm80.h"
+
+#include <stdio.h>
+
+#include "cuda/launch.h"
+#include "cuda/sm80/decode_sm80.h"
+#include "cuda/sm80/flash_sm80_kernel.h"
+#include "cuda/simt/flash_simt.h"
+
+enum {
+    MAX_SPLITS = 64,
+    SPLIT_KEYS = 256,
+    SHORT_KEYS = 512,
+    COMBINE_WARPS = 8,
+    MAX_KEYS = 1 << 30,
+    BLOCK_OVERHEAD = 1024,
+    STATIC_BYTES = 1024
+};
+
+/* K and V of neighbouring items, a good part of the second-level cache of the smallest device worth the care. */
+static const int64_t section_bytes = 24 << 20;
+static const float log2_e = 1.4426950408889634f;
+
+struct plan {
+    struct flash_sm80_kernel kernel;
+    struct flash_sm80_args args;
+    size_t shared_bytes;
+    int64_t blocks;     /* of the grid */
+    size_t parts_bytes; /* workspace of the splits' O; SIZE_MAX: more than can be */
+    size_t bytes;       /* workspace; SIZE_MAX likewise */
+};
+
+/* Which kernels a call takes: sequences of few rows are the decode kernel's, where it takes the call at all. */
+struct share {
+    bool decode, prefill;
+};
+
+static int64_t blocks_of(int64_t x, int64_t block)
+{
+    return x / block + (x % block != 0);
+}
+
+/* Product of sizes, SIZE_MAX where it does not fit. */
+static size_t times(size_t a, size_t b)
+{
+    size_t product;
+    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+/* d from 1 to 2^31 - 1. */
+static struct f80_divisor divisor_of(int64_t d)
+{
+    struct f80_divisor x = { .by = (uint32_t)d };
+    while (((int64_t)1 << x.shift) < d)
+        x.shift++;
+    x.mult = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << x.shift) - (uint64_t)d)) / (uint64_t)d + 1);
+    return x;
+}
+
+/* Rows of the view start at multiples of 16 bytes, elements side by side. */
+static bool rows_of_16_bytes(const struct view *t)
+{
+    if ((uintptr_t)t->data % 16 != 0 || (t->stride[3] != 1 && t->shape[3] > 1))
+        return false;
+    for (int axis = 0; axis < 3; axis++)
+        if (t->stride[axis] * t->itemsize % 16 != 0)
+            return false;
+    return true;
+}
+
+static bool descale_of_heads(const struct descale *d)
+{
+    return d->kind == DESCALE_NONE || (d->kind == DESCALE_SEQUENCE && d->t.shape[3] == 1);
+}
+
+/* ---------------------------------------------------------------- bias and keep */
+
+static bool has_terms(const struct problem *p)
+{
+    return p->softcap != 0.0f || p->bias.dtype || p->keep.dtype || p->alibi_slopes ||
+           !(p->scale > 1e-30f && p->scale < 1e30f);
+}
+
+static struct flash_sm80_kernel kernel_of_width(const struct problem *p, bool plain)
+{
+    const int64_t width = p->d > p->dv ? p->d : p->dv;
+    const bool f16 = p->q.dtype == QATTN_DTYPE_F16;
+    if (width <= 64)
+        return f16 ? qattn__flash_sm80_f16_64(plain) : qattn__flash_sm80_bf16_64(plain);
+    if (width <= 128)
+        return f16 ? qattn__flash_sm80_f16_128(plain) : qattn__flash_sm80_bf16_128(plain);
+    return f16 ? qattn__flash_sm80_f16_256(plain) : qattn__flash_sm80_bf16_256(plain);
+}
+
+/* The plain kernel where it may (struct f80) and fits. Its bits may be others: BATCH_INVARIANT keeps to one kernel. */
+static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared_limit)
+{
+    const bool width = p->d == p->dv && (p->d == 64 || p->d == 128 || p->d == 256);
+    const bool vector = rows_of_16_bytes(&p->q) && rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
+    if (width && vector && p->k.itemsize == 2 && !p->page_table && !has_terms(p) &&
+        !(p->flags & QATTN_FLAG_BATCH_INVARIANT)) {
+        const struct flash_sm80_kernel kernel = kernel_of_width(p, true);
+        if (kernel.shared_bytes + STATIC_BYTES <= shared_limit)
+            return kernel;
+    }
+    return kernel_of_width(p, false);
+}
+
+/* Rows can be copied: contiguous, and not broadcast along the keys. */
+static bool can_copy(const struct view *t)
+{
+    return !t->dtype || (rows_of_16_bytes(t) && t->itemsize <= 2 && t->stride[3] == 1);
+}
+
+static enum flash_sm80_stage stage_of(const struct problem *p)
+{
+    if (!p->bias.dtype && !p->keep.dtype)
+        return FLASH_SM80_NO_STAGE;
+    return can_copy(&p->bias) && can_copy(&p->keep) ? FLASH_SM80_COPIED : FLASH_SM80_GATHERED;
+}
+
+static size_t stage_bytes(const struct problem *p, const struct flash_sm80_kernel *kernel, enum flash_sm80_stage stage)
+{
+    const size_t scores = (size_t)kernel->rows * (size_t)kernel->keys;
+    switch (stage) {
+    case FLASH_SM80_COPIED: return scores * ((p->bias.dtype ? 2 : 0) + (p->keep.dtype ? 1 : 0));
+    case FLASH_SM80_GATHERED: return scores * 4;
+    default: return 0;
+    }
+}
+
+static size_t shared_bytes(const struct problem *p, const struct flash_sm80_kernel *kernel, enum flash_sm80_stage stage)
+{
+    return kernel->shared_bytes + (p->page_table ? (size_t)F80_PLACES_BYTES(kernel->keys) : 0) +
+           (p->alibi_slopes ? (size_t)F80_ALIBI_BYTES(kernel->rows) : 0) + stage_bytes(p, kernel, stage);
+}
+
+/* ---------------------------------------------------------------- which calls */
+
+/* Tiles of rows: of every sequence, or of a whole packed batch. SIZE_MAX: more than can be counted. */
+static size_t count_tiles(const struct problem *p, const struct flash_sm80_kernel *kernel)
+{
+    int64_t rows, packed_rows;
+    if (__builtin_mul_overflow(p->cap_q, p->group, &rows))
+        return SIZE_MAX;
+    const size_t each = times((size_t)blocks_of(rows, kernel->rows), (size_t)p->n);
+    if (!p->cu_seqlens_q || __builtin_mul_overflow(p->q.shape[2], p->group, &packed_rows))
+        return each;
+    const size_t packed = (size_t)blocks_of(packed_rows, kernel->rows) + (size_t)p->n;
+    return packed < each ? packed : each;
+}
+
+static size_t count_items(const struct problem *p, const struct flash_sm80_kernel *kernel)
+{
+    return times(times(count_tiles(p, kernel), (size_t)(p->hq / p->group)),
+                 p->num_splits > 0 ? (size_t)p->num_splits : 1);
+}
+
+static const char *reason_against(const struct problem *p, size_t shared_limit)
+{
+    if (p->q.dtype != QATTN_DTYPE_F16 && p->q.dtype != QATTN_DTYPE_BF16)
+        return "needs q in f16 or bf16";
+    if (p->d > 256 || p->dv > 256)
+        return "D and Dv may be at most 256";
+    if (!descale_of_heads(&p->k_descale) || !descale_of_heads(&p->v_descale))
+        return "takes one descale for each KV head of a sequence, none for rows, pages or elements";
+    if (p->cap_k > MAX_KEYS || p->group > MAX_KEYS || p->n > MAX_KEYS)
+        return "keys of a sequence, sequences and heads of a group may be at most 2^30";
+    const struct flash_sm80_kernel kernel = kernel_of(p, shared_limit);
+    if (count_items(p, &kernel) > (size_t)MAX_KEYS)
+        return "tiles of rows may be at most 2^30";
+    if (shared_bytes(p, &kernel, FLASH_SM80_GATHERED) + STATIC_BYTES > shared_limit &&
+        shared_bytes(p, &kernel, stage_of(p)) + STATIC_BYTES > shared_limit)
+        return "needs more shared memory a block than the device has";
+    return NULL;
+}
+
+/* With exactly n splits a mixed call goes to one kernel: the parts of both would need one merge. */
+static struct share share_of(const struct problem *p)
+{
+    char why[256];
+    const bool mixed = p->cu_seqlens_q || p->seqused_q, few = decode_sm80_takes(p->cap_q, p->group);
+    struct share share = { false, true };
+    if (p->flags & QATTN_FLAG_BATCH_INVARIANT || !decode_sm80_takes(1, p->group) ||
+        (!few && (!mixed || p->num_splits > 1)) || !qattn__sm80_decode_supports(p, why, sizeof why))
+        return share;
+    share.decode = true;
+    share.prefill = !few;
+    return share;
+}
+
+bool qattn__sm80_flash_supports(const struct problem *p, char *why, size_t cap)
+{
+    int shared_limit = 0;
+    const char *reason = "the device does not tell its shared memory";
+    if (qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id) == QATTN_OK)
+        reason = share_of(p).prefill ? reason_against(p, (size_t)shared_limit) : NULL;
+    if (reason)
+        snprintf(why, cap, "%s", reason);
+    return !reason;
+}
+
+/* ---------------------------------------------------------------- the plan */
+
+/* Few items leave the device idle: the keys are then cut so that every multiprocessor has its share, none shorter than
+ * SPLIT_KEYS. Strides and alignment change nothing here: the workspace is a matter of shapes. */
+static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots, bool mixed)
+{
+    if (p->num_splits > 0)
+        return p->num_splits;
+    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || mixed || items <= 0 || items * 4 >= slots * 3)
+        return 1;
+    const int64_t wanted = slots / items, most = p->cap_k / SPLIT_KEYS;
+    const int64_t splits = wanted < most ? wanted : most;
+    return splits < 1 ? 1 : splits < MAX_SPLITS ? splits : MAX_SPLITS;
+}
+
+/* The order of items of a padded batch (f80_padded_work). */
+static void order_items(const struct problem *p, struct flash_sm80_args *a)
+{
+    const int64_t heads = p->hq / p->group, pairs = p->n * heads;
+    const double bytes = (double)p->cap_k * (double)(p->d + p->dv) * p->k.itemsize + 1.0,
+                 fit = (double)section_bytes / bytes;
+    const int64_t section = fit < 1.0 ? 1 : fit < (double)pairs ? (int64_t)fit : pairs;
+    const int64_t rest = pairs % section, items = section * a->tiles;
+    a->pairs = (int32_t)pairs;
+    a->section = (int32_t)section;
+    a->by_section = divisor_of(items < MAX_KEYS ? items : MAX_KEYS);
+    a->by_count = divisor_of(section);
+    a->by_last_count = divisor_of(rest > 0 ? rest : section);
+    a->by_heads = divisor_of(heads);
+}
+
+static void size_parts(const struct problem *p, struct plan *plan)
+{
+    struct flash_sm80_args *const a = &plan->args;
+    if (a->num_splits == 1)
+        return;
+    const size_t rows = times(times((size_t)p->q.shape[0], (size_t)p->q.shape[2]), (size_t)p->hq);
+    const size_t all = times(rows, (size_t)a->num_splits);
+    a->part_rows = (int64_t)rows;
+    plan->parts_bytes = times(all, (size_t)p->dv * sizeof(float));
+    const size_t ml = times(all, 2 * sizeof(float));
+    plan->bytes = ml > SIZE_MAX / 4 || plan->parts_bytes > SIZE_MAX / 4 ? SIZE_MAX : plan->parts_bytes + ml;
+}
+
+static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
+{
+    int multiprocessors = 0, shared_limit = 0, shared_all = 0;
+    *plan = (struct plan){ 0 };
+    QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+    QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
+    QATTN_TRY(qattn__cuda_attribute(&shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
+    struct flash_sm80_args *const a = &plan->args;
+    plan->kernel = kernel_of(p, (size_t)shared_limit);
+    a->stage = stage_of(p);
+    plan->shared_bytes = shared_bytes(p, &plan->kernel, a->stage);
+    const int64_t items = (int64_t)count_items(p, &plan->kernel);
+    const int64_t fit = shared_all / (int64_t)(plan->shared_bytes + plan->kernel.static_bytes + BLOCK_OVERHEAD);
+    const int64_t slots = multiprocessors * (fit < plan->kernel.blocks ? fit : plan->kernel.blocks);
+    a->num_splits = (int32_t)choose_splits(p, items, multiprocessors * plan->kernel.blocks, mixed);
+    a->work = (int32_t)(p->num_splits > 0 ? items : items * a->num_splits);
+    /* Short items of one length: a block takes several and starts the copies of the next early. Else each goes in
+     * turn to the first multiprocessor that has room, the longest first. */
+    const bool even =
+        !p->causal && !p->window && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k;
+    const bool keep_blocks = even && (plan->kernel.blocks == 1 || p->cap_k <= SHORT_KEYS);
+    plan->blocks = keep_blocks && a->work > slots ? slots : a->work;
+    if (a->work == 0)
+        return QATTN_OK;
+    a->tiles = (int32_t)blocks_of(p->cap_q * p->group, plan->kernel.rows);
+    a->by_group = divisor_of(p->group);
+    order_items(p, a);
+    size_parts(p, plan);
+    a->k_row_bytes = p->k.stride[2] * p->k.itemsize;
+    a->v_row_bytes = p->v.stride[2] * p->v.itemsize;
+    a->least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0;
+    a->terms = has_terms(p);
+    a->to_log2 = a->terms ? log2_e : p->scale * log2_e;
+    a->q_vector = rows_of_16_bytes(&p->q);
+    a->kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
+    a->o_vector = a->num_splits == 1 && rows_of_16_bytes(&p->o) && p->o.dtype == p->q.dtype && p->dv % 8 == 0;
+    return QATTN_OK;
+}
+
+/* The decode kernel's workspace lies behind the prefill kernel's. */
+static size_t aligned(size_t bytes)
+{
+    return bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 : (bytes + 255) / 256 * 256;
+}
+
+size_t qattn__sm80_flash_workspace(const struct problem *p)
+{
+    const struct share share = share_of(p);
+    struct plan plan = { 0 };
+    if (share.prefill && make_plan(p, share.decode, &plan) != QATTN_OK)
+        return SIZE_MAX;
+    const size_t decode = share.decode ? qattn__sm80_decode_workspace(p) : 0;
+    return plan.bytes > SIZE_MAX / 4 || decode > SIZE_MAX / 4 ? SIZE_MAX : aligned(plan.bytes) + decode;
+}
+
+int32_t qattn__sm80_flash_load(const struct problem *p)
+{
+    int shared_limit = 0;
+    struct cudaFuncAttributes attributes;
+    const struct share share = share_of(p);
+    if (share.decode)
+        QATTN_TRY(qattn__sm80_decode_load(p));
+    if (!share.prefill)
+        return QATTN_OK;
+    QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
+    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(p, (size_t)shared_limit).kernel));
+    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__flash_simt_combine()));
+    return QATTN_OK;
+}
+
+/* The parts of splits are laid out as cuda.simt does. */
+static int32_t combine(const struct problem *p, const struct plan *plan, struct problem_param *packed,
+                       qattn_stream stream)
+{
+    const struct flash_sm80_args *const a = &plan->args;
+    struct flash_simt_args args = {
+        .num_splits = a->num_splits, .part_rows = a->part_rows, .parts_o = a->parts_o, .parts_ml = a->parts_ml
+    };
+    void *params[] = { &args, packed };
+    const int64_t rows = p->n * p->cap_q * p->hq; /* work counts no fewer */
+    return qattn__cuda_launch(qattn__flash_simt_combine(), blocks_of(rows, COMBINE_WARPS), 32 * COMBINE_WARPS, 0,
+                              params, stream, "flash_simt_combine");
+}
+
+static int32_t prefill(const struct problem *p, struct plan *plan, qattn_stream stream)
+{
+    struct problem_param packed;
+    if (plan->args.num_splits > 1) {
+        plan->args.parts_o = (float *)(void *)p->workspace;
+        plan->args.parts_ml = (float *)(void *)(p->workspace + plan->parts_bytes);
+    }
+    problem_pack(&packed, p);
+    void *params[] = { &plan->args, &packed };
+    QATTN_TRY(qattn__cuda_launch(plan->kernel.kernel, plan->blocks, plan->kernel.threads, plan->shared_bytes, params,
+                                 stream, "flash_sm80_kernel"));
+    return plan->args.num_splits == 1 ? QATTN_OK : combine(p, plan, &packed, stream);
+}
+
+int32_t qattn__sm80_flash(const struct problem *p, qattn_stream stream)
+{
+    const struct share share = share_of(p);
+    struct plan plan = { 0 };
+    if (share.prefill) {
+        QATTN_TRY(make_plan(p, share.decode, &plan));
+        QATTN_TRY(prefill(p, &plan, stream));
+    }
+    return share.decode ? qattn__sm80_decode(p, p->workspace ? p->workspace + aligned(plan.bytes) : NULL, stream)
+                        : QATTN_OK;
+}

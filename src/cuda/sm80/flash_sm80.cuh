@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * Attention in one pass on tensor cores: Q in f16 or bf16, sums in fp32, up to 256 columns.
+ *
+ * What one block does: an item, that is one tile of BM query rows of one KV head against the keys some row of it
+ * sees, BN at a time, with the online softmax of the FlashAttention papers:
+ *
+ *     S [BM][BN]  = Q K^T                  mma.sync m16n8k16
+ *     P           = e^(scale S - m)        after softcap, bias, ALiBi and masks; m is the running row maximum
+ *     O [BM][W]   = O e^(m_old - m) + P V  P rounded once to 16 bits, still in the registers S came in
+ *
+ * The rows of a tile are (i, g): query row i of all heads of the group in turn, so K and V are read once for a group.
+ *
+ * Who does what: each warp owns 16 MB rows, with their S, P, O, maxima and sums in registers; nothing passes between
+ * warps. With MB 2 every fragment of K and V serves two products: shared memory gives 128 bytes a cycle, and
+ * fragments of one block of rows alone would ask for more than that. All threads copy K and V of the next tile
+ * (cp.async) while this one is at work; one barrier a tile. Before it ends an item, a block knows the next one and
+ * starts its copies.
+ *
+ * Shared memory, W 128: Q 32 KB (at the end O, on its way out); K and V 2 x 16 KB each: 96 KB, two blocks a
+ * multiprocessor. 16-byte chunks of a row are swizzled (f80_swizzle), so no reader meets a bank conflict. 8-bit K
+ * and V lie in the second buffers until they are widened into the first ones. Behind the tiles: places of paged
+ * keys, ALiBi slopes, bias and keep.
+ *
+ * Tiles are none, part or all visible, for each warp by itself: hidden ones are passed over, and only a tile that is
+ * part visible compares positions (f80_hide).
+ *
+ * Non-finite V (design rule 4): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
+ * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it.
+ *
+ * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
+ * tile that a row does not see multiplies its O by 1 and adds 0.
+ *
+ * Limit (H200): mma.sync reaches about 2750 operations a cycle and multiprocessor, and this kernel with two warps a
+ * scheduler about 60 % of that: see docs/notes/cuda_sm80.md.
+ */
+#ifndef QATTN_CUDA_FLASH_SM80_CUH
+#define QATTN_CUDA_FLASH_SM80_CUH
+
+#include "cuda/simt/flash_close.cuh"
+#include "cuda/sm80/flash_load.cuh"
+#include "cuda/sm80/flash_terms.cuh"
+
+/* Width, blocks of 16 rows of a warp, warps, keys of a tile, pieces of Q in registers, blocks a multiprocessor. */
+#define F80_TILE_64        64, 2, 4, 64, 0, 2
+#define F80_TILE_128       128, 2, 4, 32, 0, 2
+#define F80_TILE_256       256, 1, 8, 32, 0, 1
+#define F80_TILE_64_PLAIN  64, 2, 4, 64, 4, 2
+#define F80_TILE_128_PLAIN 128, 2, 4, 64, 0, 2
+#define F80_TILE_256_PLAIN 256, 1, 8, 64, 0, 1
+
+/* An item: one tile of rows of one KV head, and its share of the keys. Lies in shared memory: the loop has no
+ * registers for it. */
+struct f80_item {
+    struct f80_rows rows;
+    struct f80_sight sight;
+    const char *k_from, *v_from; /* element 0 of key 0; paged: of the pool */
+    const char *q_from;          /* row 0 of head 0 of the sequence */
+    int64_t q_batch, q_row;      /* of the sequence in o and lse */
+    int64_t distance;            /* position of the tile's first query row */
+    float scale, to_log2;        /* with the descale of k */
+    float v_descale;
+    int n, split;
+    int rows_written, queries; /* rows of the tile that are written, that are queries */
+    int first, last;           /* key tiles */
+    int found;
+};
+
+struct f80_shared {
+    int round, reserved0[3]; /* items this block has finished */
+    struct f80_item item[3]; /* this one and the next two */
+    int4 bounds[8];          /* of each warp: keys that some of its rows see, first and end; that all of them see */
+};
+
+/* The descale of a whole sequence and KV head: the launcher admits no other kind. */
+__device__ __forceinline__ float f80_descale(const struct problem *p, const struct seq *s, int kv_head,
+                                             const struct descale *descale)
+{
+    return descale->kind == DESCALE_NONE ? 1.0f : seq_kv_descale(p, s, descale, kv_head / descale->head_div, 0, 0);
+}
+
+struct f80_work {
+    int n, kv_head, tile, split;
+};
+
+/* Padded batches: items of `section` pairs (n, KV head) lie side by side; among them tiles go last to first, so that
+ * under a causal mask the longest start first. */
+__device__ __forceinline__ bool f80_padded_work(const struct flash_sm80_args *a, int64_t index, struct f80_work *w)
+{
+    if (index >= a->work)
+        return false;
+    unsigned x = (unsigned)index;
+    w->split = 0;
+    if (a->num_splits > 1) {
+        w->split = (int)(x % (unsigned)a->num_splits);
+        x /= (unsigned)a->num_splits;
+    }
+    const unsigned section = f80_divide(x, a->by_section), first = section * (unsigned)a->section;
+    const struct f80_divisor &count =
+        (unsigned)a->pairs - first < (unsigned)a->section ? a->by_last_count : a->by_count;
+    x -= section * a->by_section.by;
+    const unsigned row = f80_divide(x, count), pair = first + x - row * count.by;
+    w->tile = a->tiles - 1 - (int)row;
+    w->n = (int)f80_divide(pair, a->by_heads);
+    w->kv_head = (int)(pair - (unsigned)w->n * a->by_heads.by);
+    return true;
+}
+
+/* Tiles of sequence n of a packed batch. */
+template <int BM>
+__device__ __forceinline__ int64_t f80_tiles_of(const struct flash_sm80_args *a, const struct problem *p, int64_t n)
+{
+    if (n >= p->n)
+        return 0;
+    const struct seq s = seq_get(p, n);
+    return s.len_q < a->least_rows ? 0 : (s.rows * p->group + BM - 1) / BM;
+}
+
+/* Packed batches: the tiles of all sequences in a row, of each the last first; of up to 32 sequences the longest
+ * first. Work for one warp; false: no such item. */
+template <int BM>
+__device__ __forceinline__ bool f80_packed_work(const struct flash_sm80_args *a, const struct problem *p, int64_t index,
+                                                struct f80_work *w)
+{
+    const int lane = threadIdx.x & 31;
+    int64_t slot = index / a->num_splits, own = 0, start = 0;
+    w->split = (int)(index - slot * a->num_splits);
+    w->kv_head = (int)(slot % a->by_heads.by);
+    slot /= a->by_heads.by;
+    const int64_t share = (p->n + 31) / 32, first = lane * share;
+    for (int64_t n = first; n < first + share; n++)
+        own += f80_tiles_of<BM>(a, p, n);
+    for (int other = 0; other < 32; other++) {
+        const int64_t theirs = __shfl_sync(0xFFFFFFFFu, own, other);
+        const bool before = share > 1 ? other < lane : theirs > own || (theirs == own && other < lane);
+        start += before ? theirs : 0;
+    }
+    const bool mine = slot >= start && slot < start + own;
+    const unsigned vote = __ballot_sync(0xFFFFFFFFu, mine);
+    if (vote == 0)
+        return false;
+    int n = 0, tile = 0;
+    if (mine) {
+        int64_t left = slot - start, tiles = 0;
+        for (int64_t m = first; m < first + share; m++) {
+            tiles = f80_tiles_of<BM>(a, p, m);
+            n = (int)m;
+            if (left < tiles)
+                break;
+            left -= tiles;
+        }
+        tile = (int)(tiles - 1 - left);
+    }
+    w->n = __shfl_sync(0xFFFFFFFFu, n, __ffs(vote) - 1);
+    w->tile = __shfl_sync(0xFFFFFFFFu, tile, __ffs(vote) - 1);
+    return true;
+}
+
+/* Describes item `index`: work for the first warp. */
+template <class C>
+__device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, const struct problem *p, int64_t index,
+                                             struct f80_item *item)
+{
+    struct f80_work w = { 0, 0, 0, 0 };
+    const bool found = p->cu_seqlens_q ? f80_packed_work<C::BM>(a, p, index, &w) : f80_padded_work(a, index, &w);
+    if ((threadIdx.x & 31) != 0)
+        return;
+    item->found = found;
+    if (!found)
+        return;
+    const struct seq s = seq_get(p, w.n);
+    const struct f80_rows rows = f80_rows_of(a, w.tile, w.kv_head, C::BM);
+    const bool ours = s.len_q >= a->least_rows;
+    struct f80_sight sight = f80_sight_of(p, &s, rows.i0);
+    int begin, end, ignored, first = 0, last = 0;
+    f80_see(sight, rows, 0, &begin, &ignored);
+    f80_see(sight, rows, C::BM - 1, &ignored, &end);
+    if (ours && end > begin) {
+        first = begin / C::BN;
+        last = (end + C::BN - 1) / C::BN;
+    }
+    if (a->num_splits > 1) {
+        const int64_t share = (last - first + a->num_splits - 1) / a->num_splits, from = first + w.split * share;
+        last = from + share < last ? (int)(from + share) : last;
+        first = from < last ? (int)from : last;
+    }
+    const float k_descale = f80_descale(p, &s, w.kv_head, &p->k_descale);
+    const bool paged = p->page_table != NULL;
+    item->rows = rows;
+    item->sight = sight;
+    item->k_from = view_at(&p->k, paged ? 0 : s.k_batch, w.kv_head, paged ? 0 : s.k_row, 0);
+    item->v_from = view_at(&p->v, paged ? 0 : s.k_batch, w.kv_head, paged ? 0 : s.k_row, 0);
+    item->q_from = view_at(&p->q, s.q_batch, 0, s.q_row, 0);
+    item->q_batch = s.q_batch;
+    item->q_row = s.q_row;
+    item->distance = rows.i0 + s.offset;
+    item->scale = p->scale * k_descale;
+    item->to_log2 = a->terms ? a->to_log2 : a->to_log2 * k_descale;
+    item->v_descale = f80_descale(p, &s, w.kv_head, &p->v_descale);
+    item->n = w.n;
+    item->split = w.split;
+    item->rows_written =
+        ours ? (int)clamp64(clamp64(s.rows - rows.i0, 0, C::BM) * rows.group.by - rows.rest, 0, C::BM) : 0;
+    item->queries = (int)clamp64(clamp64(s.len_q - rows.i0, 0, C::BM) * rows.group.by - rows.rest, 0, C::BM);
+    item->first = first;
+    item->last = last;
+}
+
+/* Closes the thread's rows: factors of O, LSE or the split's maximum and sum. Lane c of the four of a row does row x
+ * = c. */
+template <class C>
+__device__ __forceinline__ void f80_close(const struct flash_sm80_args *a, const struct problem *p,
+                                          const struct f80_item *item, int first_row, const float (&m)[2 * C::MB],
+                                          const float (&l)[2 * C::MB], float (&factors)[2 * C::MB])
+{
+    const int lane = threadIdx.x & 31, c = lane & (2 * C::MB - 1);
+    float max = 0.0f, sum = 0.0f;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float all = lanes_sum<4>(l[x]);
+        max = c == x ? m[x] : max;
+        sum = c == x ? all : sum;
+    }
+    const float lowered = C::BF16 ? 1.0f : 0x1p-10f; /* f80_lift */
+    const bool empty = sum == 0.0f;                  /* then a descale may be anything */
+    max = empty || a->terms ? max : max * item->scale;
+    sum *= lowered;
+    const int r = first_row + 8 * c + (lane >> 2);
+    const struct f80_row row = f80_row_of(item->rows, r);
+    const bool there = r < item->rows_written && (lane & 3) < 2 * C::MB, dead = r >= item->queries;
+    float factor = 0.0f, lse;
+    if (a->parts_o) {
+        const int64_t part =
+            item->split * a->part_rows + (item->q_batch * p->q.shape[2] + item->q_row + row.i) * p->hq + row.h;
+        if (there) {
+            a->parts_ml[2 * part] = dead ? minus_infinity() : max;
+            a->parts_ml[2 * part + 1] = dead ? 0.0f : sum;
+        }
+        factor = lowered * item->v_descale;
+    } else {
+        flash_close(p, row.h, dead, max, sum, &factor, &lse);
+        factor *= lowered * item->v_descale;
+        if (there && p->lse.dtype)
+            *(float *)view_at(&p->lse, item->q_batch, row.h, item->q_row + row.i, 0) = lse;
+    }
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++)
+        factors[x] = __shfl_sync(0xFFFFFFFFu, dead || empty ? 0.0f : factor, (lane & ~3) + x);
+}
+
+/* O of the thread's rows, element by element: parts of splits, f32, or rows that are not 16 bytes apart. */
+template <class C>
+__device__ __forceinline__ void f80_store_each(const struct flash_sm80_args *a, const struct problem *p,
+                                               const struct f80_item *item, int first_row,
+                                               const float (&o)[C::MB][C::W / 8][4], const float (&factors)[2 * C::MB])
+{
+    const int lane = threadIdx.x & 31;
+    const int32_t dtype = a->parts_o ? QATTN_DTYPE_F32 : p->o.dtype;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const int r = first_row + 8 * x + (lane >> 2);
+        const struct f80_row row = f80_row_of(item->rows, r);
+        if (r >= item->rows_written)
+            continue;
+        char *out;
+        int64_t step;
+        if (a->parts_o) {
+            const int64_t part =
+                item->split * a->part_rows + (item->q_batch * p->q.shape[2] + item->q_row + row.i) * p->hq + row.h;
+            out = (char *)(a->parts_o + part * p->dv);
+            step = 4;
+        } else {
+            out = view_at(&p->o, item->q_batch, row.h, item->q_row + row.i, 0);
+            step = p->o.stride[3] * p->o.itemsize;
+        }
+        const bool dead = r >= item->queries;
+        out += 2 * (lane & 3) * step;
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                if (8 * nb + 2 * (lane & 3) + e < p->dv)
+                    store_any(out, dtype, flash_result(dead, o[x >> 1][nb][2 * (x & 1) + e], factors[x]));
+                out += e == 0 ? step : 7 * step;
+            }
+    }
+}
+
+/* O in 16 bits to the warp's own rows of Q, which have served. */
+template <class C>
+__device__ __forceinline__ void f80_stage_o(int first_row, const float (&o)[C::MB][C::W / 8][4],
+                                            const float (&factors)[2 * C::MB], char *staging)
+{
+    typedef typename C::type T;
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++)
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++)
+            *(uint32_t *)(staging + f80_swizzle<C>(first_row + 8 * x + (lane >> 2), nb) + 4 * (lane & 3)) =
+                pack_16<T>(__fmaf_rn(o[x >> 1][nb][2 * (x & 1)], factors[x], 0.0f),
+                           __fmaf_rn(o[x >> 1][nb][2 * (x & 1) + 1], factors[x], 0.0f));
+}
+
+/* From there to O, 16 bytes at a time. */
+template <class C>
+__device__ __forceinline__ void f80_store_rows(const struct problem *p, const struct f80_item *item, int first_row,
+                                               const char *staging)
+{
+    typedef f80_walk<C> walk;
+    const int lane = threadIdx.x & 31, chunk = lane % C::CHUNKS, r0 = lane / C::CHUNKS;
+    const int left = C::PLAIN || chunk * 8 < p->dv ? item->rows_written - first_row - r0 : 0;
+    const int64_t i_stride = 2 * p->o.stride[2], h_stride = 2 * p->o.stride[1];
+    char *out = p->o.data + 2 * (item->q_batch * p->o.stride[0] + item->q_row * p->o.stride[2] + 8 * chunk);
+    staging += first_row * C::ROW_BYTES;
+    if (item->rows.group.by == 1) {
+        out += (item->rows.i0 + first_row + r0) * i_stride + item->rows.h0 * h_stride;
+#pragma unroll
+        for (int i = 0; i < walk::PASSES; i++) {
+            if (i * walk::STEP < left)
+                *(uint4 *)out = *(const uint4 *)(staging + f80_walk_at<C>(chunk, r0, i));
+            out += walk::STEP * i_stride;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < walk::PASSES; i++) {
+        const struct f80_row row = f80_row_of(item->rows, first_row + r0 + i * walk::STEP);
+        if (i * walk::STEP < left)
+            *(uint4 *)(out + row.i * i_stride + row.h * h_stride) =
+                *(const uint4 *)(staging + f80_walk_at<C>(chunk, r0, i));
+    }
+}
+
+/* What lies behind the tiles in shared memory. Paged: byte offsets of keys, [k, v][even tiles, odd tiles][BN]. */
+template <class C> __device__ __forceinline__ int64_t *f80_places(char *memory)
+{
+    return (int64_t *)(memory + C::SHARED);
+}
+
+/* ALiBi: [BM] slope, query row of the tile. */
+template <class C> __device__ __forceinline__ float2 *f80_alibi(const struct problem *p, char *memory)
+{
+    return (float2 *)(memory + C::SHARED + (p->page_table ? F80_PLACES_BYTES(C::BN) : 0));
+}
+
+/* The warp's stage of bias and keep. */
+template <class C>
+__device__ __forceinline__ char *f80_stage_of(const struct flash_sm80_args *a, const struct problem *p, char *memory)
+{
+    const int bytes = a->stage == FLASH_SM80_GATHERED
+                          ? f80_stage<C>::GATHERED
+                          : (p->bias.dtype ? f80_stage<C>::BIAS : 0) + (p->keep.dtype ? f80_stage<C>::KEEP : 0);
+    return (char *)f80_alibi<C>(p, memory) + (p->alibi_slopes ? F80_ALIBI_BYTES(C::BM) : 0) +
+           (threadIdx.x >> 5) * bytes;
+}
+
+/* Starts the copies of key tile t. 8-bit tiles wait in the second buffers for being widened into the first. */
+template <class C>
+__device__ __forceinline__ void f80_load_kv(const struct flash_sm80_args *a, const struct problem *p,
+                                            const struct f80_item *item, int t, char *memory)
+{
+    const bool bytes = p->k.itemsize == 1;
+    char *const k_to = memory + C::Q_BYTES + (bytes ? 1 : t & 1) * C::TILE_BYTES, *const v_to =
+                                                                                      k_to + 2 * C::TILE_BYTES;
+    const int64_t *const k_at = p->page_table ? f80_places<C>(memory) + (t & 1) * C::BN : NULL, *const v_at =
+                                                                                                    k_at ? k_at +
+                                                                                                               2 * C::BN
+                                                                                                         : NULL;
+    const int left = item->sight.len_k - t * C::BN;
+    const int64_t first = p->page_table ? 0 : (int64_t)t * C::BN;
+    const char *const k_from = item->k_from + first * a->k_row_bytes, *const v_from =
+                                                                          item->v_from + first * a->v_row_bytes;
+    if (!a->kv_vector) {
+        const int64_t k_step = p->k.stride[3] * p->k.itemsize, v_step = p->v.stride[3] * p->v.itemsize;
+        f80_gather_tile<C>(k_to, k_from, a->k_row_bytes, k_step, k_at, left, p->d, bytes);
+        f80_gather_tile<C>(v_to, v_from, a->v_row_bytes, v_step, v_at, left, p->dv, bytes);
+    } else if (bytes) {
+        f80_load_tile<C, 1>(shared_address(k_to), k_from, a->k_row_bytes, k_at, left, p->d);
+        f80_load_tile<C, 1>(shared_address(v_to), v_from, a->v_row_bytes, v_at, left, p->dv);
+    } else {
+        f80_load_tile<C, 2>(shared_address(k_to), k_from, a->k_row_bytes, k_at, left, 2 * p->d);
+        f80_load_tile<C, 2>(shared_address(v_to), v_from, a->v_row_bytes, v_at, left, 2 * p->dv);
+    }
+    cp_async_commit();
+}
+
+/* Starts the copies of an item's first key tile and what belongs to it. All threads; ends with work under way. */
+template <class C>
+__device__ __forceinline__ void f80_begin(const struct flash_sm80_args *a, const struct problem *p,
+                                          const struct f80_item *item, char *memory)
+{
+    if (item->first >= item->last)
+        return;
+    if (C::PLAIN) {
+        const int chunk = threadIdx.x % C::CHUNKS, row = item->first * C::BN + threadIdx.x / C::CHUNKS;
+        const uint32_t to = shared_address(memory) + C::Q_BYTES + (item->first & 1) * C::TILE_BYTES;
+        const int left = item->sight.len_k - item->first * C::BN;
+        f80_load_plain<C>(to, item->k_from + row * a->k_row_bytes + 16 * chunk, a->k_row_bytes, left);
+        f80_load_plain<C>(to + 2 * C::TILE_BYTES, item->v_from + row * a->v_row_bytes + 16 * chunk, a->v_row_bytes,
+                          left);
+        cp_async_commit();
+        return;
+    }
+    if (p->page_table) {
+        f80_place_keys<C::BN>(p, item->n, item->sight.len_k, item->first * C::BN,
+                              f80_places<C>(memory) + (item->first & 1) * C::BN);
+        f80_place_keys<C::BN>(p, item->n, item->sight.len_k, (item->first + 1) * C::BN,
+                              f80_places<C>(memory) + (item->first + 1 & 1) * C::BN);
+        __syncthreads();
+    }
+    f80_load_kv<C>(a, p, item, item->first, memory);
+    if (p->alibi_slopes)
+        for (int r = threadIdx.x; r < C::BM; r += C::THREADS) {
+            const struct f80_row row = f80_row_of(item->rows, r);
+            f80_alibi<C>(p, memory)[r] =
+                make_float2(p->alibi_slopes[item->n * p->alibi_batch_stride + row.h], (float)(row.i - item->rows.i0));
+        }
+    if (a->stage == FLASH_SM80_COPIED)
+        f80_copy_stage<C>(p, item->n, item->rows, (threadIdx.x >> 5) * 16 * C::MB, item->first * C::BN,
+                          shared_address(f80_stage_of<C>(a, p, memory)));
+}
+
+/* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. expel: V may hold
+ * NaN or infinity that some row must not see. */
+template <class C>
+__device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const struct problem *p,
+                                         const struct f80_item *item, int4 *bounds, char *memory, bool expel,
+                                         float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB], float (&l)[2 * C::MB])
+{
+    {
+        const int first_row = (threadIdx.x >> 5) * 16 * C::MB;
+        int4 seen;
+        f80_see(item->sight, item->rows, first_row, &seen.x, &seen.w);
+        f80_see(item->sight, item->rows, first_row + 16 * C::MB - 1, &seen.z, &seen.y);
+        if ((threadIdx.x & 31) == 0)
+            bounds[threadIdx.x >> 5] = seen;
+    }
+    const char *k_next = NULL, *v_next = NULL; /* the thread's chunk of its first row of the next tile */
+    if (C::PLAIN) {
+        const int chunk = threadIdx.x % C::CHUNKS, row = (item->first + 1) * C::BN + threadIdx.x / C::CHUNKS;
+        k_next = item->k_from + row * a->k_row_bytes + 16 * chunk;
+        v_next = item->v_from + row * a->v_row_bytes + 16 * chunk;
+    }
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                o[mb][nb][e] = 0.0f;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        m[x] = minus_infinity();
+        l[x] = 0.0f;
+    }
+
+    uint32_t q_kept[C::QREG > 0 ? C::QREG : 1][C::MB][4];
+#pragma unroll 1
+    for (int t = item->first; t < item->last; t++) {
+        cp_async_wait<0>();
+        __syncthreads();
+        const int warp = f80_thread() >> 5, first_row = warp * 16 * C::MB;
+        const uint32_t q_warp = shared_address(memory) + first_row * C::ROW_BYTES;
+        const int4 seen = bounds[warp];
+        const bool more = t + 1 < item->last;
+        if (C::QREG > 0 && t == item->first)
+            f80_keep_q<C>(q_kept, q_warp);
+        const int buffer = !C::PLAIN && p->k.itemsize == 1 ? 0 : t & 1;
+        char *const k_tile = memory + C::Q_BYTES + buffer * C::TILE_BYTES, *const v_tile = k_tile + 2 * C::TILE_BYTES;
+        if (!C::PLAIN && p->k.itemsize == 1) {
+            f80_widen_tile<C>(k_tile, k_tile + C::TILE_BYTES, p->k.dtype);
+            f80_widen_tile<C>(v_tile, v_tile + C::TILE_BYTES, p->v.dtype);
+            __syncthreads();
+        }
+        if (more) {
+            if (C::PLAIN) {
+                const uint32_t to = shared_address(memory) + C::Q_BYTES + (buffer ^ 1) * C::TILE_BYTES;
+                const int left = item->sight.len_k - (t + 1) * C::BN;
+                f80_load_plain<C>(to, k_next, a->k_row_bytes, left);
+                f80_load_plain<C>(to + 2 * C::TILE_BYTES, v_next, a->v_row_bytes, left);
+                k_next += C::BN * a->k_row_bytes;
+                v_next += C::BN * a->v_row_bytes;
+                cp_async_commit();
+            } else {
+                f80_load_kv<C>(a, p, item, t + 1, memory);
+                if (p->page_table && t + 2 < item->last)
+                    f80_place_keys<C::BN>(p, item->n, item->sight.len_k, (t + 2) * C::BN,
+                                          f80_places<C>(memory) + (t & 1) * C::BN);
+            }
+        }
+
+        const int j0 = t * C::BN;
+        const bool active = j0 < seen.y && j0 + C::BN > seen.x;
+        const float to_log2 = C::PLAIN ? a->to_log2 : item->to_log2;
+        float sc[C::MB][C::BN / 8][4];
+        if (active) {
+            f80_multiply_k<C>(sc, q_kept, q_warp, shared_address(k_tile));
+            if (!C::PLAIN && a->terms) {
+                if (a->stage == FLASH_SM80_GATHERED)
+                    f80_gather_stage<C>(p, item->n, item->rows, first_row, j0, item->sight,
+                                        (float *)f80_stage_of<C>(a, p, memory));
+                f80_terms<C>(p, a->stage, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory), item->distance - j0,
+                             item->scale, first_row, sc);
+            }
+            if (j0 < seen.z || j0 + C::BN > seen.w)
+                f80_hide<C>(item->sight, item->rows, j0, first_row, sc);
+        }
+        if (expel)
+            f80_expel<C>(sc, active, v_tile, o);
+        if (!C::PLAIN && a->stage == FLASH_SM80_COPIED && more) {
+            __syncwarp();
+            f80_copy_stage<C>(p, item->n, item->rows, first_row, j0 + C::BN,
+                              shared_address(f80_stage_of<C>(a, p, memory)));
+        }
+        if (active) {
+            float old[2 * C::MB];
+            if (f80_maxima<C>(sc, to_log2, m, old))
+                f80_rescale<C>(to_log2, m, old, l, o, sc);
+            f80_exponentials<C>(sc, to_log2, m, l);
+            uint32_t pr[C::MB][C::BN / 16][4];
+            f80_pack<C>(sc, pr);
+            f80_multiply_v<C>(o, pr, shared_address(v_tile));
+        }
+    }
+    cp_async_wait<0>();
+}
+
+/* Some element of O is NaN or infinite. */
+template <class C> __device__ __forceinline__ bool f80_is_bad(const float (&o)[C::MB][C::W / 8][4])
+{
+    float probe[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                probe[e] = __fmaf_rn(o[mb][nb][e], 0.0f, probe[e]);
+    return !((probe[0] + probe[1]) + (probe[2] + probe[3]) == 0.0f);
+}
+
+/* Items of a block: with the rounds of the grid, every second one backwards, so that long and short ones even out. */
+__device__ __forceinline__ int64_t f80_index(int round)
+{
+    return (int64_t)round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::THREADS, C::CTAS)
+    flash_sm80_kernel(const __grid_constant__ struct flash_sm80_args args,
+                      const __grid_constant__ struct problem_param packed)
+{
+    extern __shared__ __align__(128) char memory[];
+    __shared__ struct f80_shared sh;
+    const struct problem *const p = problem_of(&packed);
+    const struct flash_sm80_args *const a = &args;
+
+    const int first_row = (threadIdx.x >> 5) * 16 * C::MB;
+    if (threadIdx.x == 0)
+        sh.round = 0;
+    if (threadIdx.x < 32)
+        f80_describe<C>(a, p, f80_index(0), &sh.item[0]);
+    __syncthreads();
+    if (!sh.item[0].found)
+        return;
+    f80_begin<C>(a, p, &sh.item[0], memory);
+    f80_load_q<C>(a, p, sh.item[0].q_from, sh.item[0].rows, sh.item[0].queries, memory);
+    cp_async_commit();
+#pragma unroll 1
+    for (;;) {
+        const int now = sh.round % 3, soon = (sh.round + 1) % 3;
+        const struct f80_item *const item = &sh.item[now], *const next = &sh.item[soon];
+        if (threadIdx.x < 32) /* while the first copies are under way */
+            f80_describe<C>(a, p, f80_index(sh.round + 1), &sh.item[soon]);
+        float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB], factors[2 * C::MB];
+        for (bool expel = false;; expel = true) {
+            f80_pass<C>(a, p, item, sh.bounds, memory, expel, o, m, l);
+            if (!__syncthreads_or(f80_is_bad<C>(o)) || expel)
+                break;
+            f80_begin<C>(a, p, item, memory);
+        }
+        const bool more = next->found;
+        if (more)
+            f80_begin<C>(a, p, next, memory);
+        f80_close<C>(a, p, item, first_row, m, l, factors);
+        if (a->o_vector) { /* through the warp's own rows of Q, which have served */
+            f80_stage_o<C>(first_row, o, factors, memory);
+            __syncwarp();
+            f80_store_rows<C>(p, item, first_row, memory);
+        } else {
+            f80_store_each<C>(a, p, item, first_row, o, factors);
+        }
+        if (!more)
+            return;
+        __syncwarp();
+        f80_load_q<C>(a, p, next->q_from, next->rows, next->queries, memory);
+        cp_async_commit();
+        __syncthreads();
+        if (threadIdx.x == 0)
+            sh.round++;
+        __syncthreads();
+    }
+}
+
+template <class C> static struct flash_sm80_kernel f80_kernel(void)
+{
+    struct flash_sm80_kernel k;
+    k.kernel = (const void *)flash_sm80_kernel<C>;
+    k.rows = C::BM;
+    k.keys = C::BN;
+    k.threads = C::THREADS;
+    k.blocks = C::CTAS;
+    k.shared_bytes = C::SHARED;
+    k.static_bytes = sizeof(struct f80_shared);
+    return k;
+}
+
+#endif

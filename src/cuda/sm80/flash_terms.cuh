@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * Scores of a tile between the product Q K^T and the softmax, where more than a scale is asked for, in the order of
+ * ref/ref_softmax.c: scale, softcap, bias, ALiBi, masks. Nothing of this runs on tiles that need nothing of it.
+ *
+ * A thread owns, of each block of 8 keys, keys 2c and 2c + 1 of rows g + 8 x (common/ptx.cuh). Bias and keep pass
+ * through shared memory: each warp copies its own rows of the next tile while it works on this one, 16 bytes at a
+ * time; or, where strides or alignment forbid that, gathers this tile element by element into f32.
+ */
+#ifndef QATTN_CUDA_FLASH_TERMS_CUH
+#define QATTN_CUDA_FLASH_TERMS_CUH
+
+#include "cuda/common/ptx.cuh"
+#include "cuda/common/score.cuh"
+#include "cuda/sm80/flash_rows.cuh"
+
+/* c tanh(s / c), with an error of a few units in the last place: a polynomial near 0, else 1 - 2 / (1 + e^2y). */
+__device__ __forceinline__ float f80_softcap(float s, float cap, float inverse)
+{
+    const float y = s * inverse, size = fabsf(y), square = y * y;
+    const float big = __fmaf_rn(-2.0f, reciprocal_approx(exp2_approx(size * (2.0f * LOG2_E)) + 1.0f), 1.0f);
+    float small = __fmaf_rn(square, -0.006269119719649729f, 0.02111095904951479f);
+    small = __fmaf_rn(square, small, -0.053873948848643334f);
+    small = __fmaf_rn(square, small, 0.13332915366987452f);
+    small = __fmaf_rn(square, small, -0.3333333033273155f);
+    small = __fmaf_rn(square * y, small, y);
+    return cap * (size < 0.6f ? small : copysignf(big, y));
+}
+
+/* Bytes of the stage of one warp: bias, then keep. */
+template <class C> struct f80_stage {
+    static constexpr int ROWS = 16 * C::MB, BIAS = ROWS * C::BN * 2, KEEP = ROWS * C::BN, GATHERED = ROWS * C::BN * 4;
+};
+
+/* Where a 16-byte chunk of a row of `chunks` lies: what 8 rows read at once falls into different banks. */
+template <int chunks> __device__ __forceinline__ int f80_stage_at(int row, int chunk)
+{
+    return row * (16 * chunks) + ((chunk ^ (row / (8 / chunks) & (chunks - 1))) << 4);
+}
+template <class C> __device__ __forceinline__ int f80_bias_at(int row, int chunk)
+{
+    return f80_stage_at<C::BN / 8>(row, chunk);
+}
+template <class C> __device__ __forceinline__ int f80_keep_at(int row, int chunk)
+{
+    return f80_stage_at<C::BN / 16>(row, chunk);
+}
+
+/* Starts the copies of the rows of one warp from bias or keep: chunks of 16 bytes, `per_row` a row of the tile. */
+template <class C, bool BIAS>
+__device__ __forceinline__ void f80_copy_view(const struct view *t, int64_t n, const struct f80_rows &rows,
+                                              int first_row, int j0, uint32_t stage)
+{
+    constexpr int columns = BIAS ? 8 : 16, per_row = C::BN / columns, step = 32 / per_row;
+    const int lane = threadIdx.x & 31, chunk = lane % per_row, r0 = lane / per_row;
+    const int64_t left = t->shape[3] - j0 - columns * chunk;
+    const int bytes = (int)clamp64(left * t->itemsize, 0, 16);
+    const int64_t last = t->shape[2] - 1; /* rows past the end copy the last one; they give nothing that is used */
+    if (rows.group.by == 1) {
+        const int64_t i = rows.i0 + first_row + r0, stride = t->stride[2] * t->itemsize;
+        const char *const from = view_at(t, n, rows.h0, 0, bytes ? j0 + columns * chunk : 0);
+#pragma unroll 4
+        for (int r = 0; r < f80_stage<C>::ROWS; r += step)
+            cp_async_16_zfill(stage + (BIAS ? f80_bias_at<C>(r0 + r, chunk) : f80_keep_at<C>(r0 + r, chunk)),
+                              from + (i + r < last ? i + r : last) * stride, bytes);
+    } else {
+#pragma unroll 1
+        for (int r = r0; r < f80_stage<C>::ROWS; r += step) {
+            const struct f80_row row = f80_row_of(rows, first_row + r);
+            cp_async_16_zfill(stage + (BIAS ? f80_bias_at<C>(r, chunk) : f80_keep_at<C>(r, chunk)),
+                              view_at(t, n, row.h, row.i < last ? row.i : last, bytes ? j0 + columns * chunk : 0),
+                              bytes);
+        }
+    }
+}
+
+/* The same for what the call has. Past the last key: zeros, hidden by position. */
+template <class C>
+__device__ __forceinline__ void f80_copy_stage(const struct problem *p, int64_t n, const struct f80_rows &rows,
+                                               int first_row, int j0, uint32_t stage)
+{
+    if (p->bias.dtype) {
+        f80_copy_view<C, true>(&p->bias, n, rows, first_row, j0, stage);
+        stage += f80_stage<C>::BIAS;
+    }
+    if (p->keep.dtype)
+        f80_copy_view<C, false>(&p->keep, n, rows, first_row, j0, stage);
+    cp_async_commit();
+}
+
+/* The same, now, into f32 [rows][BN]: the bias, -inf where keep hides. */
+template <class C>
+__device__ __forceinline__ void f80_gather_stage(const struct problem *p, int64_t n, const struct f80_rows &rows,
+                                                 int first_row, int j0, const struct f80_sight &sight, float *stage)
+{
+    const int lane = threadIdx.x & 31;
+    __syncwarp();
+#pragma unroll 1
+    for (int x = lane; x < f80_stage<C>::ROWS * C::BN; x += 32) {
+        const struct f80_row row = f80_row_of(rows, first_row + x / C::BN);
+        const int column = x % C::BN, j = j0 + column;
+        float value = 0.0f;
+        if (row.i - rows.i0 <= sight.last && j < sight.len_k) {
+            if (p->bias.dtype)
+                value = load_any(view_at(&p->bias, n, row.h, row.i, j), p->bias.dtype);
+            if (p->keep.dtype && *view_at(&p->keep, n, row.h, row.i, j) == 0)
+                value = minus_infinity();
+        }
+        stage[(x / C::BN) * C::BN + (column ^ ((x / C::BN & 3) << 3))] = value;
+    }
+    __syncwarp();
+}
+
+__device__ __forceinline__ float f80_add_bias(float s, float bias)
+{
+    return bias == minus_infinity() ? bias : s + bias;
+}
+
+/* Adds what the stage holds. */
+template <class C, int KIND>
+__device__ __forceinline__ void f80_add_stage(const char *stage, float (&s)[C::MB][C::BN / 8][4])
+{
+    const int lane = threadIdx.x & 31, c = lane & 3;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const int row = 8 * x + (lane >> 2);
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++) {
+            float *const at = &s[x >> 1][nb][2 * (x & 1)];
+            if (KIND == 0) {
+                const float2 two = *(const float2 *)(stage + 4 * (row * C::BN + ((8 * nb + 2 * c) ^ ((row & 3) << 3))));
+                at[0] = f80_add_bias(at[0], two.x);
+                at[1] = f80_add_bias(at[1], two.y);
+            } else if (KIND == 1) {
+                const float2 two = __half22float2(*(const __half2 *)(stage + f80_bias_at<C>(row, nb) + 4 * c));
+                at[0] = f80_add_bias(at[0], two.x);
+                at[1] = f80_add_bias(at[1], two.y);
+            } else if (KIND == 2) {
+                const uint32_t two = *(const uint32_t *)(stage + f80_bias_at<C>(row, nb) + 4 * c);
+                at[0] = f80_add_bias(at[0], __uint_as_float(two << 16));
+                at[1] = f80_add_bias(at[1], __uint_as_float(two & 0xFFFF0000u));
+            } else {
+                const unsigned two = *(const uint16_t *)(stage + f80_keep_at<C>(row, nb / 2) + 8 * (nb & 1) + 2 * c);
+                at[0] = two & 0xFFu ? at[0] : minus_infinity();
+                at[1] = two & 0xFF00u ? at[1] : minus_infinity();
+            }
+        }
+    }
+}
+
+/* Scale, softcap, bias, ALiBi, keep. `distance`: pos of the tile's first query row minus j0. */
+template <class C>
+__device__ __forceinline__ void f80_terms(const struct problem *p, int stage_kind, const char *stage,
+                                          const float2 *alibi, int64_t distance, float scale, int first_row,
+                                          float (&s)[C::MB][C::BN / 8][4])
+{
+    const int lane = threadIdx.x & 31;
+    const float cap = p->softcap, inverse = cap == 0.0f ? 0.0f : scale / cap;
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[mb][nb][e] = cap == 0.0f ? s[mb][nb][e] * scale : s[mb][nb][e];
+    if (cap != 0.0f) {
+#pragma unroll
+        for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+            for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    s[mb][nb][e] = f80_softcap(s[mb][nb][e], cap, inverse);
+    }
+    if (stage_kind == FLASH_SM80_GATHERED)
+        f80_add_stage<C, 0>(stage, s);
+    else if (stage_kind == FLASH_SM80_COPIED && p->bias.dtype == QATTN_DTYPE_F16)
+        f80_add_stage<C, 1>(stage, s);
+    else if (stage_kind == FLASH_SM80_COPIED && p->bias.dtype == QATTN_DTYPE_BF16)
+        f80_add_stage<C, 2>(stage, s);
+    if (p->alibi_slopes) {
+#pragma unroll
+        for (int x = 0; x < 2 * C::MB; x++) {
+            const float2 row = alibi[first_row + 8 * x + (lane >> 2)]; /* slope, query row of the tile */
+            const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
+#pragma unroll
+            for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                    *at = __fmaf_rn(-row.x, fabsf(far - (float)(8 * nb + e)), *at);
+                }
+        }
+    }
+    if (stage_kind == FLASH_SM80_COPIED && p->keep.dtype)
+        f80_add_stage<C, 3>(stage + (p->bias.dtype ? f80_stage<C>::BIAS : 0), s);
+}
+
+/* Hides what the rows do not see by position. */
+template <class C>
+__device__ __forceinline__ void f80_hide(const struct f80_sight &sight, const struct f80_rows &rows, int j0,
+                                         int first_row, float (&s)[C::MB][C::BN / 8][4])
+{
+    const int lane = threadIdx.x & 31, column = j0 + 2 * (lane & 3);
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        int begin, end;
+        f80_see(sight, rows, first_row + 8 * x + (lane >> 2), &begin, &end);
+        begin -= column;
+        end -= column;
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (8 * nb + e < begin || 8 * nb + e >= end)
+                    s[x >> 1][nb][2 * (x & 1) + e] = minus_infinity();
+    }
+}
+
+/*
+ * A tile of V that holds NaN or infinity, in the second pass over an item. First each warp makes the elements of O
+ * that see such a value NaN (which non-finite value is not promised); then the values become 0, so that the product
+ * gives all other elements the bits they have where V holds 0 there. s: final scores, -inf where hidden. All threads
+ * of the block call this.
+ */
+template <class C>
+__device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4], bool active, char *v,
+                                          float (&o)[C::MB][C::W / 8][4])
+{
+    const uint32_t exponent = C::BF16 ? 0x7F80u : 0x7C00u;
+    const int lane = threadIdx.x & 31, c = lane & 3;
+    if (active) {
+#pragma unroll
+        for (int x = 0; x < 2 * C::MB; x++) {
+            uint64_t sees = 0, bad = 0; /* bit j: key j of the tile; bit 2 nb + e: the thread's column 8 nb + 2 c + e */
+#pragma unroll
+            for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    sees |= (uint64_t)(s[x >> 1][nb][2 * (x & 1) + e] != minus_infinity()) << (8 * nb + 2 * c + e);
+            sees |= __shfl_xor_sync(0xFFFFFFFFu, sees, 1);
+            sees |= __shfl_xor_sync(0xFFFFFFFFu, sees, 2);
+#pragma unroll 1
+            for (int j = 0; j < C::BN; j++) {
+                if (!(sees >> j & 1))
+                    continue;
+#pragma unroll 1
+                for (int nb = 0; nb < C::W / 8; nb++) {
+                    const uint32_t two = *(const uint32_t *)(v + f80_swizzle<C>(j, nb) + 4 * c);
+                    bad |= (uint64_t)((two & exponent) == exponent) << (2 * nb);
+                    bad |= (uint64_t)((two >> 16 & exponent) == exponent) << (2 * nb + 1);
+                }
+            }
+#pragma unroll
+            for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (bad >> (2 * nb + e) & 1)
+                        o[x >> 1][nb][2 * (x & 1) + e] = __int_as_float(0x7FC00000);
+        }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int x = threadIdx.x; x < C::BN * C::W / 2; x += C::THREADS) {
+        uint32_t two = ((uint32_t *)v)[x];
+        two = (two & exponent) == exponent ? two & 0xFFFF0000u : two;
+        two = (two >> 16 & exponent) == exponent ? two & 0xFFFFu : two;
+        ((uint32_t *)v)[x] = two;
+    }
+    __syncthreads();
+}
+
+#endif

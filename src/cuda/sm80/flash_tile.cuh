@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* The two products of a tile and the softmax between them, in registers: see flash_sm80.cuh. */
+#ifndef QATTN_CUDA_FLASH_TILE_CUH
+#define QATTN_CUDA_FLASH_TILE_CUH
+
+#include <type_traits>
+
+#include "cuda/common/math.cuh"
+#include "cuda/common/ptx.cuh"
+
+/* T: type of q. W: columns of Q, K, V, O. MB: blocks of 16 rows a warp owns. BN: keys of a tile. QREG: pieces of 16
+ * columns of Q that stay in registers. CTAS: blocks a multiprocessor shall hold. PLAIN: only for calls whose scores
+ * need no more than a positive scale, whose rows of Q, K and V are W elements at multiples of 16 bytes, 16 bits
+ * each, and not paged. */
+template <class T, bool PLAIN_, int W_, int MB_, int WARPS_, int BN_, int QREG_, int CTAS_> struct f80 {
+    typedef T type;
+    static constexpr bool PLAIN = PLAIN_;
+    static constexpr bool BF16 = std::is_same<T, __nv_bfloat16>::value;
+    static constexpr int W = W_, MB = MB_, WARPS = WARPS_, BN = BN_, QREG = QREG_, CTAS = CTAS_;
+    static constexpr int BM = 16 * MB * WARPS, THREADS = 32 * WARPS, ROW_BYTES = 2 * W;
+    static constexpr int CHUNKS = W / 8, PASS_ROWS = THREADS / CHUNKS, PASSES = BN / PASS_ROWS;
+    static constexpr int TILE_BYTES = BN * ROW_BYTES, Q_BYTES = BM * ROW_BYTES;
+    static constexpr int SHARED = Q_BYTES + 4 * TILE_BYTES;
+    static_assert(PASS_ROWS % 8 == 0 && BN % PASS_ROWS == 0, "a thread's chunks share one swizzle");
+    static_assert(BN <= 64 && W <= 256, "f80_expel keeps a bit for each key and each of a thread's columns");
+};
+
+/* 16-byte chunk c of a row of W elements lies where c ^ (row % 8) says: eight rows' chunks c fall into different
+ * banks. */
+template <class C> __device__ __forceinline__ uint32_t f80_swizzle(int row, int chunk)
+{
+    return (uint32_t)(row * C::ROW_BYTES + ((chunk ^ (row & 7)) << 4));
+}
+
+/* The warp's first pieces of Q to registers. */
+template <class C> __device__ __forceinline__ void f80_keep_q(uint32_t (*q_kept)[C::MB][4], uint32_t q_warp)
+{
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int ks = 0; ks < C::QREG; ks++)
+#pragma unroll
+        for (int mb = 0; mb < C::MB; mb++)
+            ldmatrix_x4(q_kept[ks][mb], q_warp + f80_swizzle<C>(mb * 16 + (lane & 15), 2 * ks + (lane >> 4)));
+}
+
+/* The thread's number, as something the compiler knows nothing about: what is made of it in a loop stays there. The
+ * loop over key tiles has no registers for addresses; one spill, and ptxas reads fragments only when they are due. */
+__device__ __forceinline__ int f80_thread(void)
+{
+    int thread = threadIdx.x;
+    asm volatile("" : "+r"(thread));
+    return thread;
+}
+
+/* Lane-constant part of the addresses of ldmatrix, and what steps along columns flip in it. */
+struct f80_lane {
+    uint32_t base, flip;
+};
+
+/* Of Q and V: lanes 0-15 rows 0-15 of the left 8 columns, lanes 16-31 those of the right 8. */
+template <class C> __device__ __forceinline__ struct f80_lane f80_lane_rows(uint32_t tile)
+{
+    const int lane = f80_thread() & 31;
+    struct f80_lane x = { tile + (lane & 15) * C::ROW_BYTES, (uint32_t)(((lane >> 4) ^ lane) & 7) << 4 };
+    return x;
+}
+
+/* Of K: lanes 0-7 keys 0-7 of the left 8 columns, 8-15 those of the right 8, 16-31 keys 8-15 likewise. */
+template <class C> __device__ __forceinline__ struct f80_lane f80_lane_keys(uint32_t tile)
+{
+    const int lane = f80_thread() & 31;
+    struct f80_lane x = { tile + ((lane & 7) + ((lane >> 4) << 3)) * C::ROW_BYTES,
+                          (uint32_t)(((lane >> 3 & 1) ^ lane) & 7) << 4 };
+    return x;
+}
+
+/* The block of 16 rows and 16 columns number (row, column). */
+template <class C> __device__ __forceinline__ uint32_t f80_at(const struct f80_lane &x, int row, int column)
+{
+    return x.base + ((uint32_t)((column & 3) << 5) ^ x.flip) + (column >> 2) * 128 + row * 16 * C::ROW_BYTES;
+}
+
+/* s = Q K^T of the warp's rows. Fragments are read one step ahead of their use. */
+template <class C>
+__device__ __forceinline__ void f80_multiply_k(float (&s)[C::MB][C::BN / 8][4], uint32_t (*q_kept)[C::MB][4],
+                                               uint32_t q, uint32_t k)
+{
+    typedef typename C::type T;
+    constexpr int blocks = C::BN / 16, steps = C::W / 16 * blocks;
+    const struct f80_lane q_lane = f80_lane_rows<C>(q), k_lane = f80_lane_keys<C>(k);
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[mb][nb][e] = 0.0f;
+    uint32_t a[2][C::MB][4], b[2][4];
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+        if (C::QREG == 0)
+            ldmatrix_x4(a[0][mb], f80_at<C>(q_lane, mb, 0));
+    ldmatrix_x4(b[0], f80_at<C>(k_lane, 0, 0));
+#pragma unroll
+    for (int ks = 0; ks < C::W / 16; ks++)
+#pragma unroll
+        for (int n2 = 0; n2 < blocks; n2++) {
+            const int step = ks * blocks + n2;
+            if (step + 1 < steps)
+                ldmatrix_x4(b[step + 1 & 1], f80_at<C>(k_lane, (step + 1) % blocks, (step + 1) / blocks));
+            if (n2 == 0 && ks + 1 < C::W / 16 && ks + 1 >= C::QREG)
+#pragma unroll
+                for (int mb = 0; mb < C::MB; mb++)
+                    ldmatrix_x4(a[ks + 1 & 1][mb], f80_at<C>(q_lane, mb, ks + 1));
+#pragma unroll
+            for (int mb = 0; mb < C::MB; mb++) {
+                const uint32_t *const left = ks < C::QREG ? q_kept[ks][mb] : a[ks & 1][mb];
+                mma_16816<T>(s[mb][2 * n2], left, b[step & 1]);
+                mma_16816<T>(s[mb][2 * n2 + 1], left, b[step & 1] + 2);
+            }
+        }
+}
+
+/* o += P V, P in 16 bits. */
+template <class C>
+__device__ __forceinline__ void f80_multiply_v(float (&o)[C::MB][C::W / 8][4],
+                                               const uint32_t (&pr)[C::MB][C::BN / 16][4], uint32_t v)
+{
+    typedef typename C::type T;
+    constexpr int blocks = C::W / 16, steps = C::BN / 16 * blocks;
+    const struct f80_lane v_lane = f80_lane_rows<C>(v);
+    uint32_t b[2][4];
+    ldmatrix_x4_trans(b[0], f80_at<C>(v_lane, 0, 0));
+#pragma unroll
+    for (int ks = 0; ks < C::BN / 16; ks++)
+#pragma unroll
+        for (int n2 = 0; n2 < blocks; n2++) {
+            const int step = ks * blocks + n2;
+            if (step + 1 < steps)
+                ldmatrix_x4_trans(b[step + 1 & 1], f80_at<C>(v_lane, (step + 1) / blocks, (step + 1) % blocks));
+#pragma unroll
+            for (int mb = 0; mb < C::MB; mb++) {
+                mma_16816<T>(o[mb][2 * n2], pr[mb][ks], b[step & 1]);
+                mma_16816<T>(o[mb][2 * n2 + 1], pr[mb][ks], b[step & 1] + 2);
+            }
+        }
+}
+
+/* P is e^(s - m) times 2^lift, in which l and O share: f16 has no full precision below 2^-14. */
+template <class C> __device__ __forceinline__ constexpr float f80_lift(void)
+{
+    return C::BF16 ? 0.0f : 10.0f;
+}
+
+/* Where m * to_log2 has few bits left behind the point, scores lose m before they are multiplied. */
+__device__ __forceinline__ bool f80_is_huge(float m_log2)
+{
+    return fabsf(m_log2) > 65536.0f;
+}
+
+/* New row maxima. True: some row of the warp has a new one, or a huge or infinite one. */
+template <class C>
+__device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4], float to_log2, float (&m)[2 * C::MB],
+                                           float (&old)[2 * C::MB])
+{
+    bool grow = false;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        float top = fmaxf(s[x >> 1][0][2 * (x & 1)], s[x >> 1][0][2 * (x & 1) + 1]);
+#pragma unroll
+        for (int nb = 1; nb < C::BN / 8; nb++)
+            top = fmaxf(top, fmaxf(s[x >> 1][nb][2 * (x & 1)], s[x >> 1][nb][2 * (x & 1) + 1]));
+        top = lanes_max<4>(top);
+        old[x] = m[x];
+        m[x] = fmaxf(m[x], top);
+        grow |= m[x] > old[x] || f80_is_huge(m[x] * to_log2);
+    }
+    return __any_sync(0xFFFFFFFFu, grow);
+}
+
+/* O and l brought to the new maxima: a factor of exactly 1 where a row has none. */
+template <class C>
+__device__ __forceinline__ void f80_rescale(float to_log2, const float (&m)[2 * C::MB], const float (&old)[2 * C::MB],
+                                            float (&l)[2 * C::MB], float (&o)[C::MB][C::W / 8][4],
+                                            float (&s)[C::MB][C::BN / 8][4])
+{
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float factor = m[x] > old[x] ? exp2_approx((old[x] - m[x]) * to_log2) : 1.0f;
+        l[x] *= factor;
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++) {
+            o[x >> 1][nb][2 * (x & 1)] *= factor;
+            o[x >> 1][nb][2 * (x & 1) + 1] *= factor;
+        }
+        if (f80_is_huge(m[x] * to_log2) && m[x] != minus_infinity())
+#pragma unroll
+            for (int nb = 0; nb < C::BN / 8; nb++) {
+                s[x >> 1][nb][2 * (x & 1)] -= m[x];
+                s[x >> 1][nb][2 * (x & 1) + 1] -= m[x];
+            }
+    }
+}
+
+/* s becomes P; l gains the row sums. */
+template <class C>
+__device__ __forceinline__ void f80_exponentials(float (&s)[C::MB][C::BN / 8][4], float to_log2,
+                                                 const float (&m)[2 * C::MB], float (&l)[2 * C::MB])
+{
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float m_log2 = m[x] * to_log2, from = (f80_is_huge(m_log2) ? 0.0f : m_log2) - f80_lift<C>();
+        float sum = 0.0f;
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                *at = exp2_approx(__fmaf_rn(*at, to_log2, -from));
+                sum += *at;
+            }
+        l[x] += sum;
+    }
+}
+
+template <class C>
+__device__ __forceinline__ void f80_pack(const float (&s)[C::MB][C::BN / 8][4], uint32_t (&pr)[C::MB][C::BN / 16][4])
+{
+    typedef typename C::type T;
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+        for (int ks = 0; ks < C::BN / 16; ks++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                pr[mb][ks][e] =
+                    pack_16<T>(s[mb][2 * ks + (e >> 1)][2 * (e & 1)], s[mb][2 * ks + (e >> 1)][2 * (e & 1) + 1]);
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* Launcher of gemm_sm80.cuh: matmul and matmul_nt, and the products of gqa_forward. */
+#include "cuda/sm80/gemm_sm80.h"
+
+#include <stdio.h>
+
+#include "cuda/launch.h"
+
+bool qattn__sm80_gemm_supports(const struct problem *p, char *why, size_t cap)
+{
+    if (p->a.dtype == QATTN_DTYPE_F32 && p->precision == QATTN_PRECISION_IEEE)
+        snprintf(why, cap, "has no IEEE f32; precision QATTN_PRECISION_3XTF32 or _TF32 allows what it has");
+    else
+        return true;
+    return false;
+}
+
+size_t qattn__sm80_gemm_workspace(const struct problem *p)
+{
+    (void)p;
+    return 0;
+}
+
+static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
+
+struct gemm_operand qattn__sm80_gemm_operand(const struct view *t, int row_axis)
+{
+    return (struct gemm_operand){ .data = t->data, .batch = t->stride[0], .head = t->stride[1],
+                                  .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
+}
+
+static bool has_rows(const struct gemm_sm80_args *a)
+{
+    const int64_t piece = 16 / a->c_itemsize;
+    return a->c_column == 1 && a->beta == 0.0f && a->c_row % piece == 0 && a->c_head % piece == 0 && a->c_batch % piece == 0 &&
+           (uintptr_t)a->c % 16 == 0;
+}
+
+static bool count_items(struct gemm_sm80_args *a)
+{
+    a->m_tiles = blocks_of(a->m, GEMM_SM80_ROWS);
+    a->n_tiles = blocks_of(a->n, GEMM_SM80_COLUMNS);
+    return !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
+           !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
+           !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);
+}
+
+static const void *kernel_of(int32_t dtype, int32_t precision, bool b_along_k, bool hiding)
+{
+    switch (dtype) {
+    case QATTN_DTYPE_F16:  return qattn__gemm_sm80_f16(b_along_k, hiding);
+    case QATTN_DTYPE_BF16: return qattn__gemm_sm80_bf16(b_along_k, hiding);
+    default:               return qattn__gemm_sm80_tf32(b_along_k, precision != QATTN_PRECISION_TF32);
+    }
+}
+
+int32_t qattn__sm80_gemm_part(struct gemm_sm80_args *a, const struct problem *p, qattn_stream stream)
+{
+    struct problem_param packed;
+    const bool hiding = a->range == RANGE_VALUES, b_along_k = !hiding && qattn__gemm_runs_along_k(&a->b, a->n, a->k);
+    a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
+    a->b.vectors = qattn__gemm_has_vectors(&a->b, b_along_k, b_along_k ? a->k : a->n);
+    a->c_rows = has_rows(a);
+    a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
+    QATTN_REQUIRE(count_items(a), QATTN_ERR_UNSUPPORTED_SHAPE, "the product of batches, heads and tiles is above 2^63");
+    problem_pack(&packed, p);
+    void *params[] = { a, &packed };
+    return qattn__cuda_launch(kernel_of(a->a.dtype, p->precision, b_along_k, hiding), a->work, GEMM_SM80_THREADS,
+                              GEMM_SM80_SHARED, params, stream, "gemm_sm80_kernel");
+}
+
+int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream)
+{
+    const struct view *const a = &p->a, *const c = &p->c;
+    struct gemm_sm80_args args = {
+        .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
+        .b_head_div = p->b_head_div,
+        .a = qattn__sm80_gemm_operand(a, 2), .b = qattn__sm80_gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),
+        .c = c->data, .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
+        .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = p->alpha, .beta = p->beta, .range = RANGE_ALL,
+    };
+    return qattn__sm80_gemm_part(&args, p, stream);
+}
+
+int32_t qattn__sm80_gemm_load(const struct problem *p)
+{
+    struct cudaFuncAttributes attributes;
+    const int32_t dtype = p->op == OP_GQA_FORWARD ? p->q.dtype : p->a.dtype;
+    for (int along = 0; along < 2; along++)
+        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(dtype, p->precision, along, false)));
+    if (p->op == OP_GQA_FORWARD)
+        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(dtype, p->precision, false, true)));
+    return QATTN_OK;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+#include "cuda/sm80/decode_sm80.cuh"
+
+const void *qattn__decode_bf16(bool bytes, bool wide)
+{
+    if (bytes)
+        return wide ? (const void *)decode_kernel<__nv_bfloat16, 1, 32>
+                    : (const void *)decode_kernel<__nv_bfloat16, 1, 16>;
+    return wide ? (const void *)decode_kernel<__nv_bfloat16, 2, 32> : (const void *)decode_kernel<__nv_bfloat16, 2, 16>;
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+#include "cuda/sm80/flash_sm80.cuh"
+
+struct flash_sm80_kernel qattn__flash_sm80_bf16_64(bool plain)
+{
+    return plain ? f80_kernel<f80<__nv_bfloat16, true, F80_TILE_64_PLAIN>>()
+                 : f80_kernel<f80<__nv_bfloat16, false, F80_TILE_64>>();
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * What *_workspace answers for shapes suffices for any strides and alignment of these shapes, on whatever row of the
+ * table they lead to: random problems, asked once with strides of one layout and without data, and compared with what
+ * the chosen row takes in other layouts. Nothing is computed.
+ */
+#include <check.h>
+#include <stdlib.h>
+
+#include "attn_run.h"
+#include "core/params.h"
+#include "gpu.h"
+#include "grid.h"
+#include "suites.h"
+
+enum { PROBLEMS = 300, LAYOUTS = 5 };
+
+/* The same shape without memory, on the device under test. */
+static qattn_tensor hollow(qattn_tensor t)
+{
+    if (t.dtype) {
+        t.data = NULL;
+        t.device_type = gpu_device_type();
+    }
+    return t;
+}
+
+static int32_t ask(const struct attn_build *b, size_t *bytes)
+{
+    const qattn_tensor q = hollow(b->q.t), k = hollow(b->k.t), v = hollow(b->v.t), o = hollow(b->o.t);
+    if (b->c->op == OP_SOFTMAX) {
+        qattn_softmax_params s = b->softmax;
+        s.lse = hollow(s.lse);
+        s.bias = hollow(s.bias);
+        s.keep = hollow(s.keep);
+        return qattn_softmax_workspace(&q, &o, &s, bytes);
+    }
+    qattn_attn_params p = b->attn;
+    qattn_tensor *const extras[] = { &p.lse, &p.bias, &p.keep, &p.scores, &p.q_descale, &p.k_descale, &p.v_descale };
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
+        *extras[i] = hollow(*extras[i]);
+    return b->c->op == OP_GQA_FORWARD ? qattn_gqa_forward_workspace(&q, &k, &v, &o, &p, bytes)
+                                      : qattn_flash_forward_workspace(&q, &k, &v, &o, &p, bytes);
+}
+
+/* What the row that would run the build takes; *id: which one. */
+static size_t taken(const struct attn_build *b, const char **id)
+{
+    static struct problem p;
+    char why[200];
+    ck_assert_int_eq(attn_build_problem(b, &p, 0), QATTN_OK);
+    p.device_type = gpu_device_type();
+    for (int i = 0; i < qattn__impl_count; i++)
+        if (qattn__impls[i].device_type == p.device_type && qattn__impls[i].supports(&p, why, sizeof why)) {
+            *id = qattn__impls[i].id;
+            return qattn__impls[i].workspace(&p);
+        }
+    *id = "none";
+    return 0;
+}
+
+static void check(const struct attn_case *c, struct rng *r)
+{
+    size_t answers[LAYOUTS], takes[LAYOUTS];
+    const char *ids[LAYOUTS] = { NULL };
+    struct sequence *const seqs = calloc((size_t)c->b + 1, sizeof *seqs);
+    attn_sequences(c, seqs);
+    for (int k = 0; k < LAYOUTS; k++) {
+        struct attn_case other = *c;
+        struct attn_build b;
+        other.lay = k < 2 ? k : 4 + rng_below(r, 1 << 20);
+        other.aligned = k % 3;
+        attn_build_init(&b, &other, seqs);
+        if (ask(&b, &answers[k]) != QATTN_OK)
+            answers[k] = SIZE_MAX;                   /* refused for its types or combination: in every layout */
+        takes[k] = answers[k] == SIZE_MAX ? 0 : taken(&b, &ids[k]);
+        attn_build_free(&b);
+    }
+    for (int k = 0; k < LAYOUTS; k++)
+        for (int x = 0; x < LAYOUTS; x++)
+            if (takes[x] > answers[k])
+                note_failure("asked in layout %d: %zu bytes, but %s takes %zu in layout %d", k,
+                             answers[k], ids[x], takes[x], x);
+    count_run("workspace answers", LAYOUTS);
+    free(seqs);
+}
+
+START_TEST(any_strides)
+{
+    static const enum op ops[] = { OP_FLASH_FORWARD, OP_FLASH_FORWARD, OP_GQA_FORWARD, OP_SOFTMAX };
+    failures_clear();
+    for (int64_t i = 0; i < (grid_small() ? PROBLEMS / 8 : PROBLEMS); i++) {
+        struct rng r = { hash64(314, (uint64_t)i), 0 };
+        const enum op op = ops[i % 4];
+        struct attn_case c = op != OP_SOFTMAX && rng_below(&r, 2) ? grid_random_tiles(op, &r)
+                                                                  : attn_case_random(op, &r);
+        char text[400];
+        c.in_place = 0;
+        attn_case_text(&c, text, sizeof text);
+        case_begin("workspace/%s", text);
+        if (shard_has(i))
+            check(&c, &r);
+    }
+    ck_assert_int_eq(failures(), 0);
+}
+END_TEST
+
+Suite *suite_workspace(void)
+{
+    Suite *const s = suite_create("workspace");
+    TCase *const t = tcase_create("workspace");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, any_strides);
+    suite_add_tcase(s, t);
+    return s;
+}
