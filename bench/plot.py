@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 The libqattn authors
-"""Pictures of the CSV that bench/qattn_bench writes: one PNG a suite, a panel a type, a bar a case and implementation.
+"""Pictures of the CSV that bench/qattn_bench and bench/compare_torch.py write: one PNG a suite, a panel a type, a bar a
+case and implementation.
 
     bench/qattn_bench --suite bench/suites/prefill.txt --csv out.csv
     python3 bench/plot.py out.csv [more.csv] --out pictures/
 
-A bar shows GB/s for the suite decode, microseconds for the suite small, GFLOP/s for the others (--metric says
+A bar shows GB/s for decoding, microseconds for small and mixed problems, GFLOP/s for the others (--metric says
 otherwise); the number beside it is the share of the roofline. Of lines that tell of the same case,
 implementation, thread count and version the last one counts. Needs matplotlib.
 """
@@ -16,7 +17,8 @@ import os
 import sys
 
 METRICS = {"gflops": "GFLOP/s", "gbs": "GB/s", "median_us": "median, microseconds", "min_us": "least, microseconds"}
-SUITE_METRIC = {"decode": "gbs", "small": "median_us"}
+SUITE_METRIC = {"decode": "gbs", "decode_fa": "gbs", "paged": "gbs", "small": "median_us", "mixed": "median_us",
+                "host": "median_us"}
 NEEDED = ("suite", "case", "op", "impl", "dtype", "threads", "median_us", "gflops", "gbs", "roofline_share", "version")
 
 
@@ -32,7 +34,9 @@ def read_rows(paths):
             rows += list(reader)
     versions = {row["version"] for row in rows}
     for row in rows:
-        series = f"{row['impl']}, {row['threads']} thread" + ("s" if row["threads"] != "1" else "")
+        series = row["impl"]
+        if row["threads"]:                                                # not on CUDA devices
+            series += f", {row['threads']} thread" + ("s" if row["threads"] != "1" else "")
         if len(versions) > 1:
             series += f", {row['version']}"
         suite = "cases" if row["suite"] == "-" else row["suite"]          # --case lines belong to no suite
@@ -45,6 +49,10 @@ def number(text):
         return float(text)
     except ValueError:
         return 0.0
+
+
+def show(value):
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def unique(values):
@@ -67,7 +75,7 @@ def draw_panel(axes, rows, dtype, series, colours, metric):
             at = y + (n - (len(series) - 1) / 2) * height
             value, share = number(row[metric]), number(row["roofline_share"])
             axes.barh(at, value, height * 0.92, color=colours[name])
-            text = f" {value:.3g}" if value > 0 or metric != "gflops" else f" {number(row['gbs']):.3g} GB/s"
+            text = f" {show(value)}" if value > 0 or metric != "gflops" else f" {show(number(row['gbs']))} GB/s"
             text += f" ({share:.0%})" if share > 0 else ""
             axes.text(value, at, text, va="center", fontsize=7)
     axes.set_yticks(range(len(cases)), [short_case(case, dtype) for case in cases], fontsize=8)
@@ -92,7 +100,8 @@ def draw_suite(plt, suite, rows, metric, path):
     handles = [plt.Rectangle((0, 0), 1, 1, color=colours[name]) for name in series]
     figure.legend(handles, series, loc="outside upper right", ncols=min(4, len(series)), fontsize=8, frameon=False)
     versions = ", ".join(unique(row["version"] for row in rows.values()))
-    figure.suptitle(f"libqattn {versions}: {suite}", x=0.01, ha="left", fontsize=12)
+    title = versions if "libqattn" in versions else f"libqattn {versions}"
+    figure.suptitle(f"{title}: {suite}", x=0.01, ha="left", fontsize=12)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

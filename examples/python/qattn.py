@@ -25,7 +25,8 @@ ValueError before it is called.
 There is no autograd: results carry no gradient.
 
 CUDA tensors run on torch's current stream of their device, unless stream= (a cudaStream_t as int) is given;
-scratch comes from torch's allocator.
+scratch comes from torch's allocator; calls may be captured in a CUDA graph. A function called again with torch
+tensors of the same shapes, strides and options reuses what it worked out the first time.
 
 The library is looked for in the environment variable QATTN_LIBRARY (a path), in lib/ and build/ of the source
 tree this file lies in, then by the loader as libqattn.so.0.
@@ -36,6 +37,7 @@ import glob
 import operator
 import os
 import sys
+import threading
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 # ---------------------------------------------------------------- constants
@@ -217,6 +219,14 @@ def library():
         raise ImportError(f"{path} has ABI {lib.qattn_abi_version()}, this binding {ABI_VERSION}")
     _library = lib
     return lib
+
+
+@functools.lru_cache(maxsize=None)
+def _by_address(name):
+    """qattn_NAME taking plain addresses: half the cost of a call through pointers to structs."""
+    types = [c_int64 if t is c_int64 else c_void_p for t in _OPERATIONS[name][0]]
+    function = getattr(library(), "qattn_" + name)
+    return ctypes.CFUNCTYPE(c_int32, *types, c_void_p, _STREAM)(ctypes.cast(function, c_void_p).value)
 
 
 class QattnError(Exception):
@@ -502,7 +512,8 @@ class Call:
         self.name, self.tensors, self.params, self.result = name, tensors, params, result
         self._arguments = [ctypes.byref(t) if isinstance(t, Tensor) else t for t in tensors]
         self._arguments.append(ctypes.byref(params))
-        self._run = getattr(library(), "qattn_" + name)
+        self._addresses = [t if t is None or isinstance(t, int) else ctypes.addressof(t) for t in (*tensors, params)]
+        self._run = _by_address(name)
         self._stream = stream
         first = next(t for t in reversed(tensors) if isinstance(t, Tensor))
         if workspace is not None:
@@ -531,7 +542,7 @@ class Call:
 
     def __call__(self):
         """Runs the operation and returns .result."""
-        status = self._run(*self._arguments, self._stream)
+        status = self._run(*self._addresses, self._stream)
         if status:
             _check(status)
         return self.result
@@ -750,6 +761,103 @@ def bind(name, *args, **kwargs):
     return _BINDERS[name](name, *args, **kwargs)
 
 
+# ---------------------------------------------------------------- torch: the same call with other memory
+
+_ARGUMENTS = {"flash_forward": ("q", "k", "v", "out"), "gqa_forward": ("q", "k", "v", "out"),
+              "matmul": ("a", "b", "c"), "matmul_nt": ("a", "b", "c"),
+              "softmax": ("x", "out"), "softmax_causal": ("x", "out")}
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+_MAX_PLANS = 512
+_plans = threading.local()                 # .table; per thread, since ctypes lets go of the GIL in a call
+
+
+class _Plan:
+    """A Call whose addresses are filled in anew each time: a layer of a model does what the layer before it did,
+    on other memory. Outputs and scratch come from torch's allocator at each run, so any stream may be current, and
+    what is captured in a CUDA graph lies in the graph's own pool. It keeps nothing of the call it was made from."""
+
+    def __init__(self, call, named, torch):
+        self.call, self.empty = call, torch.empty
+        self.slots = [self._slot(name) for name, x in named.items() if isinstance(x, torch.Tensor)]
+        given = [x for x in named.values() if isinstance(x, torch.Tensor)]
+        results = call.result if isinstance(call.result, tuple) else (call.result,)
+        names = [_ARGUMENTS[call.name][-1]] + [name for name in ("lse", "scores") if named.get(name) is True]
+        self.results = []                  # (index among the given tensors, None) or (what to write, how to make it)
+        for name, x in zip(names, results):
+            # the last one: in place it is the output among equals, and another call may give two
+            index = next((i for i in reversed(range(len(given))) if given[i] is x), None)
+            make = {"size": x.shape, "dtype": x.dtype, "device": x.device}
+            self.results.append((index, None) if index is not None else (self._slot(name), make))
+        self.device = given[0].device if given[0].is_cuda else None
+        self.scratch = {"size": (call.params.workspace_bytes + 256,), "dtype": torch.uint8, "device": self.device}
+        for t in (*call.tensors, call.params):
+            t.owner = None
+        call.result = call.scratch = None
+
+    def _slot(self, name):
+        """The struct and field an argument's address goes to."""
+        names = _ARGUMENTS[self.call.name]
+        if name in names:
+            return self.call.tensors[names.index(name)], "data"
+        field = getattr(self.call.params, name)
+        return (field, "data") if isinstance(field, Tensor) else (self.call.params, name)
+
+    def run(self, given):
+        call, results = self.call, []
+        for (struct, field), x in zip(self.slots, given):
+            setattr(struct, field, x.data_ptr())
+        for where, make in self.results:
+            x = self.empty(**make) if make else given[where]
+            if make:
+                where[0].data = x.data_ptr()
+            results.append(x)
+        if self.device is not None:
+            call._stream = _torch_stream(self.device.index)
+            if call.params.workspace_bytes:
+                scratch = self.empty(**self.scratch)       # given back, in stream order, when run() returns
+                call.params.workspace = (scratch.data_ptr() + 255) & -256
+        call()
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _torch_stream(index):
+    """The cudaStream_t of torch's current stream."""
+    torch = sys.modules["torch"]
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw(index) if raw else torch.cuda.current_stream(index).cuda_stream
+
+
+def _run(name, *args, **kwargs):
+    """bind() and run; torch tensors of shapes and options seen before skip what bind() does."""
+    torch = sys.modules.get("torch")
+    own = kwargs.get("stream") is not None or kwargs.get("workspace") is not None
+    if own or torch is None or not isinstance(args[0], torch.Tensor):
+        return bind(name, *args, **kwargs)()
+    values = args + tuple(kwargs.values()) if kwargs else args
+    key, given = [name, *kwargs], []
+    for x in values:
+        if isinstance(x, torch.Tensor):
+            key += (x.shape, x.stride() if x.layout is torch.strided else None, x.dtype, x.device, x.is_neg())
+            given.append(x)
+        elif type(x) in _PLAIN:
+            key.append(x)
+        else:
+            return bind(name, *args, **kwargs)()
+    key = tuple(key)
+    table = _plans.__dict__.setdefault("table", {})
+    plan = table.get(key)
+    if plan is not None:
+        return plan.run(given)
+    call = bind(name, *args, **kwargs)
+    result = call()
+    if len(table) >= _MAX_PLANS:
+        table.clear()
+    table[key] = _Plan(call, dict(zip(_ARGUMENTS[name], args), **kwargs), torch)
+    return result
+
+
+# ---------------------------------------------------------------- operations
+
 def flash_forward(q, k, v, out=None, **kwargs):
     """Attention in one pass over the keys, O(Sq) memory. Returns out, or a tuple with what was asked for by True.
 
@@ -774,7 +882,7 @@ def flash_forward(q, k, v, out=None, **kwargs):
 
     Raises QattnError for what the library refuses, TypeError and ValueError for what cannot be handed to it.
     """
-    return _bind_attention("flash_forward", q, k, v, out, **kwargs)()
+    return _run("flash_forward", q, k, v, out, **kwargs)
 
 
 def gqa_forward(q, k, v, out=None, **kwargs):
@@ -783,7 +891,7 @@ def gqa_forward(q, k, v, out=None, **kwargs):
     scores         True: allocate float32 and also return them; or an array [B, Hq, Sq, Sk], float32 or q's type
     scores_stage   what they are: 0 after scale, 1 after softcap, 2 after bias and every mask, 3 after softmax
     """
-    return _bind_attention("gqa_forward", q, k, v, out, **kwargs)()
+    return _run("gqa_forward", q, k, v, out, **kwargs)
 
 
 def matmul(a, b, c=None, **kwargs):
@@ -791,12 +899,12 @@ def matmul(a, b, c=None, **kwargs):
     With layout BHSD (default) leading axes may be left out. One type of float32, float16, bfloat16; c that or
     float32, allocated like a if None. alpha, beta, precision, num_threads, flags, workspace, stream, dtype:
     as in flash_forward. Returns c."""
-    return _bind_matmul("matmul", a, b, c, **kwargs)()
+    return _run("matmul", a, b, c, **kwargs)
 
 
 def matmul_nt(a, b, c=None, **kwargs):
     """C = alpha A B^T + beta C: as matmul with b [B, Hb, N, K], read in place."""
-    return _bind_matmul("matmul_nt", a, b, c, **kwargs)()
+    return _run("matmul_nt", a, b, c, **kwargs)
 
 
 def softmax(x, out=None, **kwargs):
@@ -804,12 +912,12 @@ def softmax(x, out=None, **kwargs):
     may be x itself; None: allocated. Fields of qattn_softmax_params: scale, softcap, mask, window_left,
     window_right, q_offset, q_offsets, seqused_q, seqused_k, sinks, alibi_slopes, lse, bias, keep, num_threads,
     flags, with lse=True as in flash_forward. Rows that see no key get 0. Returns out, or (out, lse)."""
-    return _bind_softmax("softmax", x, out, **kwargs)()
+    return _run("softmax", x, out, **kwargs)
 
 
 def softmax_causal(x, out=None, **kwargs):
     """softmax with MASK_CAUSAL added to mask."""
-    return _bind_softmax("softmax_causal", x, out, **kwargs)()
+    return _run("softmax_causal", x, out, **kwargs)
 
 
 def merge(o_parts, lse_parts, out=None, lse=None, **kwargs):
