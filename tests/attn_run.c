@@ -140,7 +140,7 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
         if (lenient)
             continue;
         judge(ratio_of_output(c, a, row * a->dv + d, e_s, got), &v->worst_o, "o", n, h, i, d, got, want);
-        if (a->plain && a->o_abs[row * a->dv + d] > 0) {      /* rows without keys are 0 in any algorithm */
+        if (a->plain) {
             v->square += (got - want) * (got - want);
             v->plain_square += (a->plain[row * a->dv + d] - want) * (a->plain[row * a->dv + d] - want);
             v->size_square += a->o_abs[row * a->dv + d] * a->o_abs[row * a->dv + d];
