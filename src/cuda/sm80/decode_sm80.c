@@ -90,7 +90,7 @@ static bool size_shared(const struct problem *p, struct plan *plan, size_t limit
 static bool is_half(int32_t dtype) { return dtype == QATTN_DTYPE_F16 || dtype == QATTN_DTYPE_BF16; }
 
 /* A descale that varies along D cannot be taken out of a product over D. */
-static bool along_d(const struct descale *ds) { return ds->kind != DESCALE_NONE && ds->t.stride[3] != 0; }
+static bool along_d(const struct descale *ds) { return ds->kind != DESCALE_NONE && ds->t.shape[3] > 1; }
 
 /* Sequences times KV heads, times rows or splits, fit 31 bits. */
 static bool few_items(const struct problem *p)

@@ -14,6 +14,7 @@
 enum {
     MAX_SPLITS = 64,
     SPLIT_KEYS = 256,
+    SPLIT_SHARE = 3,
     SHORT_KEYS = 512,
     COMBINE_WARPS = 8,
     MAX_KEYS = 1 << 30,
@@ -81,7 +82,7 @@ static bool descale_of_heads(const struct descale *d)
 
 static bool has_terms(const struct problem *p)
 {
-    return p->softcap != 0.0f || p->bias.dtype || p->keep.dtype || p->alibi_slopes ||
+    return p->softcap != 0.0f || p->k_descale.kind != DESCALE_NONE || p->bias.dtype || p->keep.dtype || p->alibi_slopes ||
            !(p->scale > 1e-30f && p->scale < 1e30f);
 }
 
@@ -207,12 +208,13 @@ bool qattn__sm80_flash_supports(const struct problem *p, char *why, size_t cap)
 /* ---------------------------------------------------------------- the plan */
 
 /* Few items leave the device idle: the keys are then cut so that every multiprocessor has its share, none shorter than
- * SPLIT_KEYS. Strides and alignment change nothing here: the workspace is a matter of shapes. */
+ * SPLIT_KEYS. A grid that fills one in SPLIT_SHARE of the places is left whole: parts cost f32 traffic and a second
+ * kernel. Strides and alignment change nothing here: the workspace is a matter of shapes. */
 static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots, bool mixed)
 {
     if (p->num_splits > 0)
         return p->num_splits;
-    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || mixed || items <= 0 || items * 4 >= slots * 3)
+    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || mixed || items <= 0 || items * SPLIT_SHARE >= slots)
         return 1;
     const int64_t wanted = slots / items, most = p->cap_k / SPLIT_KEYS;
     const int64_t splits = wanted < most ? wanted : most;
@@ -305,15 +307,14 @@ size_t qattn__sm80_flash_workspace(const struct problem *p)
 
 int32_t qattn__sm80_flash_load(const struct problem *p)
 {
-    int shared_limit = 0;
     struct cudaFuncAttributes attributes;
     const struct share share = share_of(p);
     if (share.decode)
         QATTN_TRY(qattn__sm80_decode_load(p));
     if (!share.prefill)
         return QATTN_OK;
-    QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
-    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(p, (size_t)shared_limit).kernel));
+    for (int plain = 0; plain < 2; plain++)    /* which one runs is a matter of alignment */
+        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of_width(p, plain != 0).kernel));
     QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__flash_simt_combine()));
     return QATTN_OK;
 }

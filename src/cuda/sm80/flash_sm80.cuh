@@ -197,7 +197,6 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->q_row = s.q_row;
     item->distance = rows.i0 + s.offset;
     item->scale = p->scale * k_descale;
-    item->to_log2 = a->terms ? a->to_log2 : a->to_log2 * k_descale;
     item->v_descale = f80_descale(p, &s, w.kv_head, &p->v_descale);
     item->n = w.n;
     item->split = w.split;
@@ -290,18 +289,22 @@ __device__ __forceinline__ void f80_store_each(const struct flash_sm80_args *a, 
 
 /* O in 16 bits to the warp's own rows of Q, which have served. */
 template <class C>
-__device__ __forceinline__ void f80_stage_o(int first_row, const float (&o)[C::MB][C::W / 8][4],
-                                            const float (&factors)[2 * C::MB], char *staging)
+__device__ __forceinline__ void f80_stage_o(const struct f80_item *item, int first_row,
+                                            const float (&o)[C::MB][C::W / 8][4], const float (&factors)[2 * C::MB],
+                                            char *staging)
 {
     typedef typename C::type T;
     const int lane = threadIdx.x & 31;
 #pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++)
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const int r = first_row + 8 * x + (lane >> 2);
+        const bool dead = r >= item->queries;    /* its O may be NaN: such rows see what the last query sees */
 #pragma unroll
         for (int nb = 0; nb < C::W / 8; nb++)
-            *(uint32_t *)(staging + f80_swizzle<C>(first_row + 8 * x + (lane >> 2), nb) + 4 * (lane & 3)) =
-                pack_16<T>(__fmaf_rn(o[x >> 1][nb][2 * (x & 1)], factors[x], 0.0f),
-                           __fmaf_rn(o[x >> 1][nb][2 * (x & 1) + 1], factors[x], 0.0f));
+            *(uint32_t *)(staging + f80_swizzle<C>(r, nb) + 4 * (lane & 3)) =
+                dead ? 0 : pack_16<T>(__fmaf_rn(o[x >> 1][nb][2 * (x & 1)], factors[x], 0.0f),
+                                      __fmaf_rn(o[x >> 1][nb][2 * (x & 1) + 1], factors[x], 0.0f));
+    }
 }
 
 /* From there to O, 16 bytes at a time. */
@@ -494,7 +497,7 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
 
         const int j0 = t * C::BN;
         const bool active = j0 < seen.y && j0 + C::BN > seen.x;
-        const float to_log2 = C::PLAIN ? a->to_log2 : item->to_log2;
+        const float to_log2 = a->to_log2;
         float sc[C::MB][C::BN / 8][4];
         if (active) {
             f80_multiply_k<C>(sc, q_kept, q_warp, shared_address(k_tile));
@@ -587,7 +590,7 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
             f80_begin<C>(a, p, next, memory);
         f80_close<C>(a, p, item, first_row, m, l, factors);
         if (a->o_vector) { /* through the warp's own rows of Q, which have served */
-            f80_stage_o<C>(first_row, o, factors, memory);
+            f80_stage_o<C>(item, first_row, o, factors, memory);
             __syncwarp();
             f80_store_rows<C>(p, item, first_row, memory);
         } else {

@@ -12,6 +12,8 @@
 #ifndef QATTN_CUDA_FLASH_TERMS_CUH
 #define QATTN_CUDA_FLASH_TERMS_CUH
 
+#include <cfloat>
+
 #include "cuda/common/ptx.cuh"
 #include "cuda/common/score.cuh"
 #include "cuda/sm80/flash_rows.cuh"
@@ -157,7 +159,7 @@ __device__ __forceinline__ void f80_terms(const struct problem *p, int stage_kin
                                           float (&s)[C::MB][C::BN / 8][4])
 {
     const int lane = threadIdx.x & 31;
-    const float cap = p->softcap, inverse = cap == 0.0f ? 0.0f : scale / cap;
+    const float cap = p->softcap, inverse = cap == 0.0f ? 0.0f : fminf(fmaxf(scale / cap, -FLT_MAX), FLT_MAX);
 #pragma unroll
     for (int mb = 0; mb < C::MB; mb++)
 #pragma unroll
@@ -190,7 +192,7 @@ __device__ __forceinline__ void f80_terms(const struct problem *p, int stage_kin
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                    *at = __fmaf_rn(-row.x, fabsf(far - (float)(8 * nb + e)), *at);
+                    *at = *at == minus_infinity() ? *at : __fmaf_rn(-row.x, fabsf(far - (float)(8 * nb + e)), *at);
                 }
         }
     }

@@ -372,7 +372,7 @@ __device__ __forceinline__ void tf32_softmax(float (*s)[4], struct tf32_state *s
 #pragma unroll
             for (int e = 2 * half; e < 2 * half + 2; e++) {
                 const float x = exp2_approx(__fmul_rn(__fsub_rn(s[n][e], from), LOG2_E));
-                s[n][e] = partial && s[n][e] == minus_infinity() ? hidden_p() : x;
+                s[n][e] = s[n][e] == minus_infinity() ? hidden_p() : x;
                 sum = __fadd_rn(sum, s[n][e]);
             }
         state->m[half] = top;
