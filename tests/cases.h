@@ -5,7 +5,7 @@
  * The grid of cases every row of the table runs. A case is a line of words, as in the benches:
  *     flash bf16 kv=e4m3fn b2 hq8 hkv2 sq1 sk4097 d128 causal used_k page=16
  * The words after the shape are the names of the fields below; a field at its default is not printed, "word"
- * alone means 1. QATTN_TEST_CASE="<line>" runs that one.
+ * alone means 1. QATTN_TEST_CASE="<line>" runs that one, several lines those.
  */
 #ifndef QATTN_TESTS_CASES_H
 #define QATTN_TESTS_CASES_H

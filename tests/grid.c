@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attn_logical.h"
 #include "gpu.h"
@@ -523,14 +524,30 @@ static void thin(struct attn_grid *g)
     g->count = kept;
 }
 
+/* The cases of this operation among the lines of `text`. */
+static void add_lines(struct attn_grid *g, enum op op, const char *text)
+{
+    char line[400];
+    struct attn_case one;
+    while (*text) {
+        const size_t length = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, text);
+        if (length > 0 && !attn_case_parse(&one, line)) {
+            printf("QATTN_TEST_CASE: no case: %s\n", line);
+            exit(EXIT_FAILURE);
+        }
+        if (length > 0 && one.op == op)
+            attn_grid_push(g, &one);
+        text += length + (text[length] == '\n');
+    }
+}
+
 struct attn_grid attn_grid_make(enum op op)
 {
     struct attn_grid g = { 0 };
     const char *only = getenv("QATTN_TEST_CASE");
-    struct attn_case one;
     if (only) {
-        if (attn_case_parse(&one, only) && one.op == op)
-            attn_grid_push(&g, &one);
+        add_lines(&g, op, only);
         return g;
     }
     add_empty(&g, op);
