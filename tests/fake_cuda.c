@@ -12,13 +12,15 @@ struct fake fake;
 void fake_begin(void)
 {
     fake = (struct fake){
-        .fails = FAKE_NOTHING, .driver_version = 13000, .has_pools = 1, .devices = FAKE_DEVICES, .depth = 1
+        .fails = FAKE_NOTHING, .driver_version = 13000, .has_pools = 1, .devices = FAKE_DEVICES, .depth = 1,
+        .ptx_version = 90
     };
     fake.stack[0] = fake_context(0, 0);
     fake.primary_active[0] = true;
     for (int i = 0; i < FAKE_CONTEXTS; i++) {
         fake.id[i] = (unsigned long long)(100 + i);
         fake.dynamic_shared[i] = 48 << 10;
+        fake.multiprocessors[i] = 132;
     }
 }
 
@@ -36,6 +38,16 @@ const char *fake_name(enum fake_function function)
         fake.calls[FAKE_##name]++; \
         if (fake.fails == FAKE_##name) \
             return (type)fake.code; \
+    } while (0)
+
+/* What is no work of a stream may spoil a capture of others. */
+#define ENTER_UNSAFE(name, type) \
+    do { \
+        ENTER(name, type); \
+        if (fake.others_capture && fake.capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) { \
+            fake.spoiled = true; \
+            return (type)900; \
+        } \
     } while (0)
 
 static int device_of(CUcontext context) { return (int)(((uintptr_t)context - 1) % 2); }
@@ -62,6 +74,8 @@ static CUresult get_device(CUdevice *device)
     ENTER(cuCtxGetDevice, CUresult);
     if (!current())
         return CUDA_ERROR_INVALID_CONTEXT;
+    if (fake.destroyed[(uintptr_t)current()])
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *device = device_of(current());
     return CUDA_SUCCESS;
 }
@@ -69,7 +83,10 @@ static CUresult get_device(CUdevice *device)
 static CUresult get_id(CUcontext context, unsigned long long *id)
 {
     ENTER(cuCtxGetId, CUresult);
-    *id = fake.id[(uintptr_t)(context ? context : current())];
+    const CUcontext of = context ? context : current();
+    if (fake.destroyed[(uintptr_t)of])
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *id = fake.id[(uintptr_t)of];
     return CUDA_SUCCESS;
 }
 
@@ -91,7 +108,7 @@ static CUresult pop(CUcontext *context)
 
 static CUresult retain_primary(CUcontext *context, CUdevice device)
 {
-    ENTER(cuDevicePrimaryCtxRetain, CUresult);
+    ENTER_UNSAFE(cuDevicePrimaryCtxRetain, CUresult);
     *context = fake_context(0, device);
     fake.primary_active[device] = true;
     return CUDA_SUCCESS;
@@ -108,17 +125,19 @@ static CUresult primary_state(CUdevice device, unsigned *flags, int *active)
 /* A function's handle is its context: all kernels of one share a bound. */
 static CUresult get_attribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
-    ENTER(cuFuncGetAttribute, CUresult);
-    *value =
-        attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ? fake.dynamic_shared[(uintptr_t)function] : 0;
+    ENTER_UNSAFE(cuFuncGetAttribute, CUresult);
+    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ? fake.dynamic_shared[(uintptr_t)function]
+             : attribute == CU_FUNC_ATTRIBUTE_PTX_VERSION                 ? fake.ptx_version
+                                                                          : FAKE_STATIC_SHARED;
     return CUDA_SUCCESS;
 }
 
 static CUresult set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     ENTER(cuFuncSetAttribute, CUresult);
-    if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
-        fake.dynamic_shared[(uintptr_t)function] = value;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value > FAKE_SHARED_LIMIT - FAKE_STATIC_SHARED)
+        return CUDA_ERROR_INVALID_VALUE;
+    fake.dynamic_shared[(uintptr_t)function] = value;
     return CUDA_SUCCESS;
 }
 
@@ -130,12 +149,15 @@ static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned g
     if ((uintptr_t)function != (uintptr_t)current())
         return CUDA_ERROR_INVALID_HANDLE;
     (void)stream;
+    if (shared > 0)
+        fake.first_blocks = gx;
     return gx && gy && gz && bx && by && bz && params && !extra ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult launch_ex(const CUlaunchConfig *c, CUfunction function, void **params, void **extra)
 {
     ENTER(cuLaunchKernelEx, CUresult);
+    fake.early = c->numAttrs > 0;
     fake.calls[FAKE_cuLaunchKernel]--;      /* counted as one of these below */
     return launch(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
                   c->sharedMemBytes, c->hStream, params, extra);
@@ -157,6 +179,23 @@ static CUresult pointer_attributes(unsigned count, CUpointer_attribute *wanted, 
     return CUDA_SUCCESS;
 }
 
+static CUresult exchange_capture_mode(CUstreamCaptureMode *mode)
+{
+    ENTER(cuThreadExchangeStreamCaptureMode, CUresult);
+    const CUstreamCaptureMode old = fake.capture_mode;
+    fake.capture_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_resource(CUcontext context, CUdevResource *resource, CUdevResourceType type)
+{
+    ENTER(cuCtxGetDevResource, CUresult);
+    resource->type = type;
+    resource->sm.smCount = fake.multiprocessors[(uintptr_t)(context ? context : current())];
+    return CUDA_SUCCESS;
+}
+
 /* ---------------------------------------------------------------- runtime */
 
 #define WRAP(type, name, parameters) type __wrap_##name parameters; type __wrap_##name parameters
@@ -171,14 +210,15 @@ WRAP(cudaError_t, cudaGetDriverEntryPointByVersion, (const char *name, void **fu
         KNOWN(cuDevicePrimaryCtxRetain, retain_primary) KNOWN(cuDevicePrimaryCtxGetState, primary_state)
         KNOWN(cuFuncGetAttribute, get_attribute) KNOWN(cuFuncSetAttribute, set_attribute) KNOWN(cuLaunchKernel, launch)
         KNOWN(cuLaunchKernelEx, launch_ex) KNOWN(cuPointerGetAttributes, pointer_attributes)
+        KNOWN(cuThreadExchangeStreamCaptureMode, exchange_capture_mode) KNOWN(cuCtxGetDevResource, get_resource)
 #undef KNOWN
     };
-    (void)version, (void)flags;
+    (void)flags;
     ENTER(cudaGetDriverEntryPointByVersion, cudaError_t);
     *function = NULL;
     *found = fake.old_lookup ? cudaDriverEntryPointVersionNotSufficent : cudaDriverEntryPointSymbolNotFound;
     for (size_t i = 0; i < sizeof known / sizeof *known && !fake.old_lookup; i++) {
-        if (strcmp(known[i].name, name) == 0) {
+        if (strcmp(known[i].name, name) == 0 && !(version > 12000 && fake.no_resources)) {
             memcpy(function, &known[i].function, sizeof *function);
             *found = cudaDriverEntryPointSuccess;
         }
@@ -211,7 +251,7 @@ WRAP(cudaError_t, cudaDeviceGetAttribute, (int *value, enum cudaDeviceAttr attri
     switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:      *value = 9; break;
     case cudaDevAttrMultiProcessorCount:         *value = 132; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = FAKE_SHARED_LIMIT; break;
     case cudaDevAttrComputeMode:                 *value = fake.compute_mode; break;
     case cudaDevAttrMemoryPoolsSupported:        *value = fake.has_pools; break;
     default:                                     *value = 0;
@@ -221,7 +261,7 @@ WRAP(cudaError_t, cudaDeviceGetAttribute, (int *value, enum cudaDeviceAttr attri
 
 WRAP(cudaError_t, cudaGetFuncBySymbol, (cudaFunction_t *function, const void *symbol))
 {
-    ENTER(cudaGetFuncBySymbol, cudaError_t);
+    ENTER_UNSAFE(cudaGetFuncBySymbol, cudaError_t);
     (void)symbol;
     *function = (cudaFunction_t)(uintptr_t)current();
     return cudaSuccess;
@@ -245,15 +285,17 @@ WRAP(cudaError_t, cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCa
 
 WRAP(cudaError_t, cudaMemPoolCreate, (cudaMemPool_t *pool, const struct cudaMemPoolProps *props))
 {
-    ENTER(cudaMemPoolCreate, cudaError_t);
+    ENTER_UNSAFE(cudaMemPoolCreate, cudaError_t);
     *pool = (cudaMemPool_t)(uintptr_t)(0x100 + props->location.id);
     return cudaSuccess;
 }
 
 WRAP(cudaError_t, cudaMemPoolSetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value))
 {
-    ENTER(cudaMemPoolSetAttribute, cudaError_t);
-    return pool && attribute == cudaMemPoolAttrReleaseThreshold && value ? cudaSuccess : cudaErrorInvalidValue;
+    ENTER_UNSAFE(cudaMemPoolSetAttribute, cudaError_t);
+    const bool threshold = attribute == cudaMemPoolAttrReleaseThreshold && *(uint64_t *)value == 64 << 20;
+    const bool no_waits = attribute == cudaMemPoolReuseAllowInternalDependencies && *(int *)value == 0;
+    return pool && (threshold || no_waits) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 WRAP(cudaError_t, cudaMemPoolDestroy, (cudaMemPool_t pool))
@@ -263,7 +305,7 @@ WRAP(cudaError_t, cudaMemPoolDestroy, (cudaMemPool_t pool))
 
 WRAP(cudaError_t, cudaMallocFromPoolAsync, (void **memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream))
 {
-    ENTER(cudaMallocFromPoolAsync, cudaError_t);
+    ENTER_UNSAFE(cudaMallocFromPoolAsync, cudaError_t);
     (void)bytes, (void)stream;
     *memory = (void *)(uintptr_t)0x7000000;
     fake.allocated++;

@@ -65,6 +65,7 @@ static int32_t make(struct call c, enum way way, cudaStream_t stream)
         EXPECT(qattn_last_error(last_text, sizeof last_text) == status && strlen(last_text) > 20);
     EXPECT(fake.depth == depth && (depth <= 0 || fake.stack[depth - 1] == current));
     EXPECT(fake.allocated == allocated && !fake.too_much_shared);
+    EXPECT(fake.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL && qattn__cuda_entered()->id == 0);
     return status;
 }
 
@@ -80,10 +81,12 @@ static const struct fault { enum fake_function function; int code; int32_t statu
     { FAKE_cudaDeviceGetAttribute, CODE_INVALID_DEVICE, QATTN_ERR_NO_DEVICE, "cudaDeviceGetAttribute" },
     { FAKE_cudaGetDriverEntryPointByVersion, CODE_NEWER_DRIVER, QATTN_ERR_DRIVER_TOO_OLD, "36" },
     { FAKE_cuCtxGetCurrent, 1, QATTN_ERR_CUDA, "cuCtxGetCurrent" },
-    { FAKE_cuCtxGetDevice, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "lost" },
-    { FAKE_cuCtxGetId, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "lost" },
+    { FAKE_cuCtxGetDevice, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "destroyed" },
+    { FAKE_cuCtxGetId, 201, QATTN_ERR_CUDA, "cuCtxGetId" },
+    { FAKE_cuCtxGetId, CODE_ILLEGAL_ADDRESS, QATTN_ERR_CUDA, "lost" },
+    { FAKE_cuCtxGetId, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "destroyed" },
     { FAKE_cuStreamGetCtx, 400, QATTN_ERR_CUDA, "cuStreamGetCtx" },
-    { FAKE_cuStreamGetCtx, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "lost" },
+    { FAKE_cuStreamGetCtx, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "destroyed" },
     { FAKE_cuCtxPushCurrent, 201, QATTN_ERR_CUDA, "cuCtxPushCurrent" },
     { FAKE_cuCtxPopCurrent, CODE_LAUNCH_FAILURE, QATTN_ERR_CUDA, "lost" },
     { FAKE_cuDevicePrimaryCtxRetain, CODE_DEVICES_UNAVAILABLE, QATTN_ERR_DEVICE_BUSY, "46" },
@@ -95,8 +98,8 @@ static const struct fault { enum fake_function function; int code; int32_t statu
     { FAKE_cudaGetFuncBySymbol, CODE_PTX_VERSION, QATTN_ERR_DRIVER_TOO_OLD, "222" },
     { FAKE_cudaGetFuncBySymbol, CODE_CAPTURE_FIRST, QATTN_ERR_CAPTURE_INVALID, "900" },
     { FAKE_cudaGetFuncBySymbol, CODE_OUT_OF_MEMORY, QATTN_ERR_OUT_OF_MEMORY, "cudaErrorMemoryAllocation" },
-    { FAKE_cudaFuncGetAttributes, CODE_NO_KERNEL_IMAGE, QATTN_ERR_NO_KERNEL_IMAGE, "209" },
-    { FAKE_cuFuncGetAttribute, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "lost" },
+    { FAKE_cuFuncGetAttribute, CODE_NO_KERNEL_IMAGE, QATTN_ERR_NO_KERNEL_IMAGE, "209" },
+    { FAKE_cuFuncGetAttribute, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "destroyed" },
     { FAKE_cuFuncSetAttribute, 1, QATTN_ERR_CUDA, "cuFuncSetAttribute" },
     { FAKE_cuLaunchKernel, CODE_CAPTURE_FIRST, QATTN_ERR_CAPTURE_INVALID, "900" },
     { FAKE_cuLaunchKernel, CODE_CAPTURE_FIRST + 6, QATTN_ERR_CAPTURE_INVALID, "906" },
@@ -113,6 +116,8 @@ static const struct fault { enum fake_function function; int code; int32_t statu
     { FAKE_cudaMallocFromPoolAsync, CODE_OUT_OF_MEMORY, QATTN_ERR_WORKSPACE, "pass a workspace" },
     { FAKE_cudaMallocFromPoolAsync, CODE_ILLEGAL_ADDRESS, QATTN_ERR_CUDA, "lost" },
     { FAKE_cudaFreeAsync, CODE_LAUNCH_FAILURE, QATTN_ERR_CUDA, "cudaFreeAsync" },
+    { FAKE_cuThreadExchangeStreamCaptureMode, 1, QATTN_OK, "" },      /* what these two tell can be done without */
+    { FAKE_cuCtxGetDevResource, 1, QATTN_OK, "" },
 };
 enum { FAULTS = sizeof faults / sizeof *faults };
 
@@ -257,6 +262,74 @@ static void pointers(void)
     EXPECT(make(c, WITH_WORKSPACE, NULL) == QATTN_OK);
 }
 
+/* Another thread destroys the context that is current here: streams of others do not mind, and a default stream is then
+ * one of the primary context. */
+static void stale_context(void)
+{
+    fake.stack[0] = fake_context(2, 0);
+    EXPECT(make(call_new(0), WITH_WORKSPACE, NULL) == QATTN_OK);
+    fake.destroyed[(uintptr_t)fake.stack[0]] = true;
+    for (int way = 0; way < WAYS; way++)
+        EXPECT(make(call_new(0), (enum way)way, fake_stream(fake_context(3, 0))) == QATTN_OK);
+    const int pushed = fake.calls[FAKE_cuCtxPushCurrent];
+    fake.primary_active[0] = false;
+    for (int way = 0; way < WAYS; way++)
+        EXPECT(make(call_new(0), (enum way)way, NULL) == QATTN_OK);
+    EXPECT(fake.primary_active[0] && fake.calls[FAKE_cuCtxPushCurrent] >= pushed + WAYS);
+    EXPECT(make(call_new(0), WITH_WORKSPACE, fake_stream(fake.stack[0])) == QATTN_ERR_CUDA &&
+           strstr(last_text, "709") && !strstr(last_text, "lost"));
+}
+
+/* Somebody captures in a mode that forbids loading and allocating: first calls elsewhere leave that capture alone. */
+static void others_capture(void)
+{
+    fake.others_capture = true;
+    fake.primary_active[0] = false;
+    for (int n = 0; n < 4; n++)
+        for (int way = WAYS - 1; way >= 0; way--)
+            EXPECT(make(call_new(0), (enum way)way, way == PREPARE ? NULL : fake_stream(fake_context(n, 0))) == QATTN_OK);
+    fake.depth = 0;
+    EXPECT(make(call_new(1), PREPARE, NULL) == QATTN_OK && fake.primary_active[1]);
+    EXPECT(!fake.spoiled);
+}
+
+/* A context with some of the device's multiprocessors gets fewer splits, and they fit the workspace of any. */
+static void few_multiprocessors(void)
+{
+    struct call c = call_new(0);
+    size_t bytes = 0;
+    unsigned blocks[2];
+    c.t[0].shape[2] = c.t[3].shape[2] = 1;
+    c.params.num_splits = 0;
+    EXPECT(qattn_flash_forward_workspace(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, &bytes) == QATTN_OK);
+    c.params.workspace_bytes = bytes;
+    fake.multiprocessors[(uintptr_t)fake_context(3, 0)] = 8;
+    for (int i = 0; i < 2; i++) {
+        EXPECT(make(c, WITH_WORKSPACE, fake_stream(fake_context(i ? 3 : 2, 0))) == QATTN_OK);
+        blocks[i] = fake.first_blocks;
+    }
+    EXPECT(blocks[1] > 1 && blocks[1] < blocks[0]);
+}
+
+/* A driver that cannot tell: the device's number. */
+static void no_resources(void)
+{
+    fake.no_resources = true;
+    for (int way = 0; way < WAYS; way++)
+        EXPECT(make(call_new(0), (enum way)way, NULL) == QATTN_OK);
+    EXPECT(fake.calls[FAKE_cuCtxGetDevResource] == 0);
+}
+
+/* What prepare leaves to first calls of the context: nothing. Another thread only looks the kernels up. */
+static void prepared(void)
+{
+    EXPECT(make(call_new(0), PREPARE, NULL) == QATTN_OK);
+    memset(fake.calls, 0, sizeof fake.calls);
+    EXPECT(make(call_new(0), WITH_WORKSPACE, NULL) == QATTN_OK);
+    EXPECT(fake.calls[FAKE_cudaGetFuncBySymbol] == 0 && fake.calls[FAKE_cuFuncGetAttribute] == 0 &&
+           fake.calls[FAKE_cuFuncSetAttribute] == 0);
+}
+
 /* The launch that may start early is refused like any other. */
 static void early_launch(void)
 {
@@ -267,11 +340,15 @@ static void early_launch(void)
     EXPECT(qattn__cuda_enter(&scope, 0, NULL) == QATTN_OK);
     EXPECT(qattn__cuda_launch_early(&kernel, 3, 32, 100 << 10, params, NULL, "early") == QATTN_OK);
     EXPECT(qattn__cuda_launch_early(&kernel, 0, 32, 0, params, NULL, "early") == QATTN_OK);
-    EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == 1 && !fake.too_much_shared);
+    EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == 1 && !fake.too_much_shared && fake.early);
+    static const char older;
+    fake.ptx_version = 80;
+    EXPECT(qattn__cuda_launch_early(&older, 3, 32, 0, params, NULL, "early") == QATTN_OK && !fake.early);
     fake.fails = FAKE_cuLaunchKernelEx;
     fake.code = CODE_CAPTURE_FIRST;
     EXPECT(qattn__cuda_launch_early(&kernel, 3, 32, 0, params, NULL, "early") == QATTN_ERR_CAPTURE_INVALID);
     EXPECT(qattn__cuda_leave(&scope, QATTN_OK) == QATTN_OK);
+    EXPECT(qattn__cuda_launch(&kernel, 3, 32, 0, params, NULL, "outside") == QATTN_ERR_INTERNAL);
 }
 
 /* ---------------------------------------------------------------- what a call costs the driver */
@@ -296,8 +373,7 @@ static void steady_state(void)
 {
     enum { CALLS = 100 };
     static const struct { enum fake_function function; int most; } costs[] = {
-        { FAKE_cuLaunchKernel, 2 }, { FAKE_cuCtxGetId, 2 }, { FAKE_cuStreamGetCtx, 1 }, { FAKE_cuCtxGetCurrent, 1 },
-        { FAKE_cuCtxGetDevice, 1 },
+        { FAKE_cuLaunchKernel, 2 }, { FAKE_cuCtxGetId, 1 }, { FAKE_cuStreamGetCtx, 1 }, { FAKE_cuCtxGetCurrent, 1 },
     };
     cudaStream_t const stream = fake_stream(fake_context(0, 0));
     EXPECT(make(call_new(0), WITH_WORKSPACE, stream) == QATTN_OK);
@@ -319,6 +395,7 @@ static void steady_state(void)
 #define CASE(name) { #name, name },
 static const struct { const char *name; void (*run)(void); } cases[] = {
     CASE(no_driver) CASE(no_device) CASE(forked) CASE(workspaces) CASE(no_pools) CASE(wrong_devices) CASE(pointers)
+    CASE(stale_context) CASE(others_capture) CASE(few_multiprocessors) CASE(no_resources) CASE(prepared)
     CASE(early_launch) CASE(contexts) CASE(steady_state)
 };
 enum { CASES = sizeof cases / sizeof *cases };

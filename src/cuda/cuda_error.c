@@ -53,7 +53,6 @@ bool qattn__cuda_error_sticky(int code)
     case CODE_ECC:
     case CODE_ILLEGAL_ADDRESS:
     case CODE_LAUNCH_TIMEOUT:
-    case CODE_CONTEXT_DESTROYED:
     case CODE_ASSERT:
     case CODE_HARDWARE_STACK:
     case CODE_ILLEGAL_INSTRUCTION:

@@ -44,8 +44,9 @@ static const char *advise(int code, int32_t status)
 {
     if (qattn__cuda_error_sticky(code))
         return "the CUDA context of this process is lost, and the fault may stem from earlier work on this device; "
-               "restart "
-               "the process";
+               "restart the process";
+    if (code == CODE_CONTEXT_DESTROYED)
+        return "whoever made this context has destroyed it; streams of other contexts are not concerned";
     switch (status) {
     case QATTN_ERR_NO_DRIVER:
         return "the libcuda.so.1 that was found is the toolkit's stub; take it out of the library path";

@@ -24,10 +24,15 @@
     X(launch, cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                                CUstream, void **, void **)) \
     X(launch_ex, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **)) \
-    X(pointer_attributes, cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr))
+    X(pointer_attributes, cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr)) \
+    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))
+
+/* As of the driver of CUDA 12.4; NULL with an older one */
+#define DRIVER_LATER_FUNCTIONS(X) \
+    X(get_resource, cuCtxGetDevResource, (CUcontext, CUdevResource *, CUdevResourceType))
 
 #define DRIVER_FIELD(field, name, types) CUresult (*field) types;
-struct driver { DRIVER_FUNCTIONS(DRIVER_FIELD) };
+struct driver { DRIVER_FUNCTIONS(DRIVER_FIELD) DRIVER_LATER_FUNCTIONS(DRIVER_FIELD) };
 #undef DRIVER_FIELD
 
 /* Filled by qattn__cuda_load_driver, constant afterwards. */

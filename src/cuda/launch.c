@@ -4,7 +4,7 @@
 /*
  * Launches. A kernel is known by its host symbol; the runtime finds its function in the current context, and a thread
  * remembers what it found by the context's number, which no later context gets again. So a launch after the first is
- * one call of the driver, without the runtime's search. The numbers are in docs/notes/cuda_launch.md.
+ * one call of the driver and no other. The numbers are in docs/notes/cuda_launch.md.
  */
 #include "cuda/launch.h"
 
@@ -40,6 +40,15 @@ int32_t qattn__cuda_attribute(int *value, enum cudaDeviceAttr attribute, int32_t
     return QATTN_OK;
 }
 
+int32_t qattn__cuda_multiprocessors(int *value, int32_t device_id)
+{
+    const struct cuda_context *const context = qattn__cuda_entered();
+    if (context->id == 0 || context->device_id != device_id)
+        return qattn__cuda_attribute(value, cudaDevAttrMultiProcessorCount, device_id);
+    *value = context->multiprocessors;
+    return QATTN_OK;
+}
+
 /* ---------------------------------------------------------------- kernels */
 
 /* A kernel as one context has it. */
@@ -47,11 +56,8 @@ struct function {
     unsigned long long context;     /* its number; 0: this entry is free */
     const void *kernel;
     CUfunction handle;
-    int shared_bytes;               /* of dynamic shared memory: it may have at least these */
+    bool waits;                     /* made for 9.0 or later: griddepcontrol.wait is an instruction */
 };
-
-/* What every kernel may have without being asked: 48 KB less what it declares itself. The first bound that is set. */
-enum { PLAIN_SHARED_BYTES = 36 << 10, LEAST_BOUND = 49 << 10 };
 
 /* Sets of entries that share a hash; within a set the oldest goes first. A thread's own, so that no lock is needed. */
 enum { SETS = 16, WAYS = 4 };
@@ -68,101 +74,99 @@ static struct function *remembered(unsigned long long context, const void *kerne
     return NULL;
 }
 
-/* Guards the loading of kernels and their bounds of shared memory, not launches. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Lets a block of the kernel have all the shared memory that the device can give it. A bound that never changes needs
+ * no care when contexts' threads set it at once. */
+static CUresult allow_shared_bytes(CUfunction handle, int limit)
+{
+    const CUfunction_attribute attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    int of_kernel = 0, bound = 0;
+    CUresult result = qattn__driver.get_attribute(&of_kernel, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, handle);
+    if (result == CUDA_SUCCESS)
+        result = qattn__driver.get_attribute(&bound, attribute, handle);
+    return result != CUDA_SUCCESS || bound >= limit - of_kernel
+               ? result
+               : qattn__driver.set_attribute(handle, attribute, limit - of_kernel);
+}
 
 /* The first use in a context loads the kernel into it: asking for an attribute does, finding it need not. One thread at
  * a time, and before the launch, which may be captured. */
-static int32_t load_function(const void *kernel, CUfunction *handle)
+static int32_t load_function(struct function *f, int shared_limit)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     cudaFunction_t function = NULL;
-    int registers;
+    int ptx_version = 0;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
-    const cudaError_t err = cudaGetFuncBySymbol(&function, kernel);
-    *handle = (CUfunction)function;
+    const CUstreamCaptureMode mode = qattn__cuda_ignore_captures();
+    const cudaError_t err = cudaGetFuncBySymbol(&function, f->kernel);
+    f->handle = (CUfunction)function;
     if (err == cudaSuccess)
-        result = qattn__driver.get_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, *handle);
+        result = qattn__driver.get_attribute(&ptx_version, CU_FUNC_ATTRIBUTE_PTX_VERSION, f->handle);
+    if (err == cudaSuccess && result == CUDA_SUCCESS)
+        result = allow_shared_bytes(f->handle, shared_limit);
+    qattn__cuda_heed_captures(mode);
     pthread_mutex_unlock(&lock);
+    f->waits = ptx_version >= 90;
     if (err != cudaSuccess)
         return qattn__cuda_fail((int)err, "cudaGetFuncBySymbol");
-    return result == CUDA_SUCCESS ? QATTN_OK : qattn__driver_fail(result, "cuFuncGetAttribute");
+    return result == CUDA_SUCCESS ? QATTN_OK : qattn__driver_fail(result, "cuFuncGetAttribute, cuFuncSetAttribute");
 }
 
-static int32_t current_function(const void *kernel, struct function **function)
+/* The function of a kernel in the context that was entered, ready to be launched. */
+static int32_t find_ready(const void *kernel, struct function **function)
 {
-    unsigned long long context = 0;
+    const struct cuda_context *const context = qattn__cuda_entered();
     unsigned set;
-    QATTN_DRIVER_TRY(get_id, "cuCtxGetId", (NULL, &context));
-    *function = remembered(context, kernel, &set);
+    QATTN_REQUIRE(context->id != 0, QATTN_ERR_INTERNAL, "a kernel is launched outside of a context");
+    *function = remembered(context->id, kernel, &set);
     if (*function)
         return QATTN_OK;
-    CUfunction handle;
-    QATTN_TRY(load_function(kernel, &handle));
+    struct function loaded = { .context = context->id, .kernel = kernel };
+    int shared_limit = 0;
+    QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, context->device_id));
+    QATTN_TRY(load_function(&loaded, shared_limit));
     *function = &found[set].entry[found[set].oldest++ % WAYS];
-    **function = (struct function){ context, kernel, handle, PLAIN_SHARED_BYTES };
+    **function = loaded;
     return QATTN_OK;
 }
 
-/* The bound is the context's and only ever grows: a launch of another thread may rely on it. */
-static int32_t raise_shared_bytes(struct function *f, int bytes)
-{
-    const CUfunction_attribute attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    const int wanted = bytes > LEAST_BOUND ? bytes : LEAST_BOUND;
-    int bound = 0;
-    pthread_mutex_lock(&lock);
-    CUresult result = qattn__driver.get_attribute(&bound, attribute, f->handle);
-    if (result == CUDA_SUCCESS && bound < wanted) {
-        bound = wanted;
-        result = qattn__driver.set_attribute(f->handle, attribute, bound);
-    }
-    if (result == CUDA_SUCCESS)
-        f->shared_bytes = bound;
-    pthread_mutex_unlock(&lock);
-    return result == CUDA_SUCCESS ? QATTN_OK : qattn__driver_fail(result, "cuFuncSetAttribute");
-}
-
-/* The function of a kernel, ready for a launch with so much shared memory. */
-static int32_t find_ready(const void *kernel, size_t shared_bytes, const char *name, CUfunction *handle)
+int32_t qattn__cuda_load(const void *kernel)
 {
     struct function *function;
-    QATTN_REQUIRE(shared_bytes <= INT_MAX, QATTN_ERR_INTERNAL, "%s asks for %zu bytes of shared memory", name,
-                  shared_bytes);
-    QATTN_TRY(current_function(kernel, &function));
-    if ((int)shared_bytes > function->shared_bytes)
-        QATTN_TRY(raise_shared_bytes(function, (int)shared_bytes));
-    *handle = function->handle;
-    return QATTN_OK;
+    return find_ready(kernel, &function);
 }
+
+/* ---------------------------------------------------------------- launches */
 
 static unsigned grid_of(int64_t blocks) { return blocks < INT_MAX ? (unsigned)blocks : INT_MAX; }
 
 int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                            qattn_stream stream, const char *name)
 {
-    CUfunction handle = NULL;
+    struct function *function;
     if (blocks <= 0)
         return QATTN_OK;
-    QATTN_TRY(find_ready(kernel, shared_bytes, name, &handle));
-    QATTN_DRIVER_TRY(launch, name, (handle, grid_of(blocks), 1, 1, (unsigned)threads, 1, 1, (unsigned)shared_bytes,
-                                    stream, params, NULL));
+    QATTN_TRY(find_ready(kernel, &function));
+    QATTN_DRIVER_TRY(launch, name, (function->handle, grid_of(blocks), 1, 1, (unsigned)threads, 1, 1,
+                                    (unsigned)shared_bytes, stream, params, NULL));
     return QATTN_OK;
 }
 
 int32_t qattn__cuda_launch_early(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                                  qattn_stream stream, const char *name)
 {
-    CUfunction handle = NULL;
+    struct function *function;
     CUlaunchAttribute early = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                 .value = { .programmaticStreamSerializationAllowed = 1 } };
-    const CUlaunchConfig config = {
+    CUlaunchConfig config = {
         .gridDimX = grid_of(blocks), .gridDimY = 1, .gridDimZ = 1,
         .blockDimX = (unsigned)threads, .blockDimY = 1, .blockDimZ = 1,
-        .sharedMemBytes = (unsigned)shared_bytes, .hStream = stream, .attrs = &early, .numAttrs = 1,
+        .sharedMemBytes = (unsigned)shared_bytes, .hStream = stream, .attrs = &early,
     };
     if (blocks <= 0)
         return QATTN_OK;
-    QATTN_TRY(find_ready(kernel, shared_bytes, name, &handle));
-    QATTN_DRIVER_TRY(launch_ex, name, (&config, handle, params, NULL));
+    QATTN_TRY(find_ready(kernel, &function));
+    config.numAttrs = function->waits;
+    QATTN_DRIVER_TRY(launch_ex, name, (&config, function->handle, params, NULL));
     return QATTN_OK;
 }

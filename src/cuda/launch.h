@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "core/impls.h"
@@ -26,25 +27,46 @@
             return qattn__cuda_fail((int)cuda_error_, #call); \
     } while (0)
 
-struct cuda_scope { bool pushed; };
+/* A context as the library needs it. */
+struct cuda_context {
+    unsigned long long id;      /* no other context of the process gets it, ever; 0: none */
+    int32_t device_id;
+    int multiprocessors;        /* its own: a green context has some of the device's */
+};
+struct cuda_scope { bool pushed; struct cuda_context outer; };
 
 /* Makes the stream's context current; for the default streams the current context if it is one of device_id, else the
  * device's primary context. A stream of another device: ERR_DEVICE_MISMATCH. After a failure nothing is pushed. */
 int32_t qattn__cuda_enter(struct cuda_scope *scope, int32_t device_id, qattn_stream stream);
 /* Undoes it and returns `status`. */
 int32_t qattn__cuda_leave(struct cuda_scope *scope, int32_t status);
+/* What this thread entered last and has not left; id 0: nothing. */
+const struct cuda_context *qattn__cuda_entered(void);
+
+/* Loading a kernel and making a pool are no part of what any stream does, but a capture under way, of this thread or
+ * another, would count them as its violation. Between the two calls it does not. */
+CUstreamCaptureMode qattn__cuda_ignore_captures(void);
+void qattn__cuda_heed_captures(CUstreamCaptureMode mode);
+
+/* Does all that the kernel's first launch in the current context would do beforehand. */
+int32_t qattn__cuda_load(const void *kernel);
 
 /* Launches kernel(params...) with `blocks` blocks, at most 2^31 - 1: kernels walk their work with a stride of the grid.
  * No blocks: nothing to do. `name` is for the error text. */
 int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                            qattn_stream stream, const char *name);
 
-/* The same, but the kernel may start while the one before it in the stream still runs. It must be of code that waits
- * for that one (griddepcontrol.wait, compute capability 9.0) before it reads what that one writes. */
+/* The same, but where its code was made for compute capability 9.0 or later, the kernel may start while the one before
+ * it in the stream still runs: such code must wait (griddepcontrol.wait) before it reads what that one writes. */
 int32_t qattn__cuda_launch_early(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                                  qattn_stream stream, const char *name);
 
 /* Facts of a device; no context is made. */
 int32_t qattn__cuda_attribute(int *value, enum cudaDeviceAttr attribute, int32_t device_id);
+
+/* How many multiprocessors a call's blocks may use: the context's while one is entered, else the device's, which are no
+ * fewer. A workspace is sized by the device's (no context is known then), so what a plan needs must not grow when they
+ * are fewer. */
+int32_t qattn__cuda_multiprocessors(int *value, int32_t device_id);
 
 #endif

@@ -16,17 +16,27 @@ static const uint64_t pool_keeps = 64u << 20;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(cudaMemPool_t) pools[MAX_DEVICES];
 
+/* Memory freed in one stream goes to another only once the first is past it: never does the driver make the other wait
+ * for that. */
+static cudaError_t set_up_pool(cudaMemPool_t pool)
+{
+    uint64_t threshold = pool_keeps;
+    int dependencies = 0;
+    const cudaError_t err = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold);
+    return err != cudaSuccess ? err
+                              : cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &dependencies);
+}
+
 static cudaError_t make_pool(int32_t device_id, cudaMemPool_t *pool)
 {
     const struct cudaMemPoolProps props = {
         .allocType = cudaMemAllocationTypePinned,
         .location = { .type = cudaMemLocationTypeDevice, .id = device_id },
     };
-    uint64_t threshold = pool_keeps;
     cudaError_t err = cudaMemPoolCreate(pool, &props);
     if (err != cudaSuccess)
         return err;
-    err = cudaMemPoolSetAttribute(*pool, cudaMemPoolAttrReleaseThreshold, &threshold);
+    err = set_up_pool(*pool);
     if (err != cudaSuccess)
         (void)cudaMemPoolDestroy(*pool);
     return err;
@@ -58,10 +68,20 @@ static int32_t check_no_capture(const struct problem *p, qattn_stream stream, si
     return QATTN_OK;
 }
 
+static cudaError_t take_from_pool(int32_t device_id, qattn_stream stream, size_t bytes, void **memory)
+{
+    cudaMemPool_t pool = NULL;
+    const CUstreamCaptureMode mode = qattn__cuda_ignore_captures();
+    cudaError_t err = find_pool(device_id, &pool);
+    if (err == cudaSuccess)
+        err = cudaMallocFromPoolAsync(memory, bytes, pool, stream);
+    qattn__cuda_heed_captures(mode);
+    return err;
+}
+
 static int32_t allocate(const struct problem *p, qattn_stream stream, size_t bytes, void **memory)
 {
     int has_pools = 0;
-    cudaMemPool_t pool = NULL;
     QATTN_REQUIRE(bytes <= SIZE_MAX / 2, QATTN_ERR_WORKSPACE,
                   "a workspace for this qattn_%s is more than memory can hold; "
                   "use smaller shapes",
@@ -72,9 +92,7 @@ static int32_t allocate(const struct problem *p, qattn_stream stream, size_t byt
                   "params.workspace is NULL and CUDA device "
                   "%" PRId32 " has no memory pools: pass %zu bytes",
                   p->device_id, bytes);
-    cudaError_t err = find_pool(p->device_id, &pool);
-    if (err == cudaSuccess)
-        err = cudaMallocFromPoolAsync(memory, bytes, pool, stream);
+    const cudaError_t err = take_from_pool(p->device_id, stream, bytes, memory);
     if (err == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return qattn__fail(QATTN_ERR_WORKSPACE,

@@ -96,7 +96,7 @@ int32_t qattn__flash_items(const struct problem *p, int64_t rows_of_tile, int64_
                            struct flash_simt_args *a)
 {
     int multiprocessors = 0;
-    QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+    QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
     QATTN_REQUIRE(count_items(p, rows_of_tile, width_of_tile, a), QATTN_ERR_UNSUPPORTED_SHAPE,
                   "the product of sequences, heads and rows is above 2^63");
     a->num_splits = choose_splits(p, a->work, multiprocessors, keys_of_tile);
@@ -133,7 +133,7 @@ static int32_t make_plan(const struct problem *p, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0;
     *plan = (struct plan){ 0 };
-    QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+    QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     struct flash_simt_args *const a = &plan->args;
     plan->shape = choose_shape(p, (size_t)shared_limit);

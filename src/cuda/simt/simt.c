@@ -61,13 +61,12 @@ int32_t qattn__simt_run(const struct problem *p, qattn_stream stream)
     return qattn__cuda_leave(&scope, run_op(p, stream));
 }
 
-/* Asking for a kernel's attributes loads it. NULL entries are left out. */
+/* NULL entries are left out. */
 static int32_t load(const void *const *kernels, int count)
 {
-    struct cudaFuncAttributes attributes;
     for (int i = 0; i < count; i++)
         if (kernels[i])
-            QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernels[i]));
+            QATTN_TRY(qattn__cuda_load(kernels[i]));
     return QATTN_OK;
 }
 
