@@ -39,7 +39,8 @@ void expect_right(struct call *c, int32_t used);
 
 #define FRESH_SCENARIOS(X) \
     X(questions) X(capture_first_global) X(capture_first_thread) X(capture_first_relaxed) X(capture_first_gqa) \
-    X(capture_prepared) X(capture_refused) X(default_streams) X(race_first) X(own_contexts) X(reset) X(two_devices) \
+    X(capture_prepared) X(capture_refused) X(capture_beside_global) X(capture_beside_thread) X(capture_elsewhere) \
+    X(default_streams) X(race_first) X(own_contexts) X(stale_context) X(green_context) X(reset) X(two_devices) \
     X(forked) X(context_lost) X(no_memory) X(check_pointers)
 #define FRESH_DECLARE(name) void fresh_##name(void);
 FRESH_SCENARIOS(FRESH_DECLARE)

@@ -139,6 +139,94 @@ void fresh_own_contexts(void)
     expect_right(c, SK);
 }
 
+static void *destroy(void *context)
+{
+    return driver.destroy(context) == CUDA_SUCCESS ? context : NULL;
+}
+
+/* Another thread destroys the context that is current here. Streams of other contexts do not mind, with a workspace and
+ * without; default streams are those of the primary context then. */
+void fresh_stale_context(void)
+{
+    CUcontext own, stale;
+    struct call *calls[2];
+    cudaStream_t stream;
+    pthread_t thread;
+    void *destroyed = NULL;
+    find_driver();
+    calls[0] = call_new(0);                     /* of the primary context */
+    MUST(driver.create(&own, NULL, 0, 0));
+    calls[1] = call_new(0);
+    MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    MUST(driver.create(&stale, NULL, 0, 0));
+    MUST(pthread_create(&thread, NULL, destroy, stale));
+    MUST(pthread_join(thread, &destroyed));
+    EXPECT(destroyed);
+    void *const workspace = calls[1]->params.workspace;
+    for (int i = 0; i < 4; i++) {
+        calls[1]->params.workspace = i % 2 ? NULL : workspace;
+        MUST(forward(calls[1], stream));
+        MUST(forward(calls[0], i < 2 ? NULL : cudaStreamLegacy));
+    }
+    MUST(driver.set_current(own));
+    MUST(cudaStreamSynchronize(stream));
+    expect_right(calls[1], SK);
+    MUST(driver.set_current(NULL));
+    MUST(cudaSetDevice(0));
+    expect_right(calls[0], SK);
+}
+
+/* A stream of a green context of at least 8 multiprocessors: the calls' work is planned for those and fits the
+ * workspace that was asked for before. */
+void fresh_green_context(void)
+{
+    CUresult (*get)(CUdevice, CUdevResource *, CUdevResourceType) = NULL;
+    CUresult (*split)(CUdevResource *, unsigned *, const CUdevResource *, CUdevResource *, unsigned, unsigned) = NULL;
+    CUresult (*describe)(CUdevResourceDesc *, CUdevResource *, unsigned) = NULL;
+    CUresult (*create)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned) = NULL;
+    CUresult (*create_stream)(CUstream *, CUgreenCtx, unsigned, int) = NULL;
+    CUdevResource all, some, rest;
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    CUstream stream;
+    unsigned groups = 1;
+    int version = 0;
+    size_t bytes = 0;
+    MUST(cudaDriverGetVersion(&version));
+    if (version < 12050) {
+        printf("the driver has no green contexts\n");
+        exit(SKIPPED);
+    }
+    find_driver();
+    *(void **)&get = driver_function("cuDeviceGetDevResource", 12040);
+    *(void **)&split = driver_function("cuDevSmResourceSplitByCount", 12040);
+    *(void **)&describe = driver_function("cuDevResourceGenerateDesc", 12040);
+    *(void **)&create = driver_function("cuGreenCtxCreate", 12040);
+    *(void **)&create_stream = driver_function("cuGreenCtxStreamCreate", 12050);
+    struct call *const c = call_new(0);
+    MUST(get(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    MUST(split(&some, &groups, &all, &rest, 0, 8));
+    EXPECT(groups == 1);
+    MUST(describe(&description, &some, 1));
+    MUST(create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    MUST(create_stream(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+    c->params.num_splits = 0;
+    MUST(qattn_flash_forward_workspace(&c->t[0], &c->t[1], &c->t[2], &c->t[3], &c->params, &bytes));
+    EXPECT(bytes > 0);
+    const CUcontext before = current();
+    for (int i = 0; i < 4; i++) {
+        c->params.workspace_bytes = bytes;
+        upload(c, 40 + (uint64_t)i, SK - i);
+        if (i == 2)
+            c->params.workspace = NULL;
+        MUST(forward(c, stream));
+        EXPECT(current() == before);
+        MUST(cudaStreamSynchronize(stream));
+        expect_right(c, SK - i);
+    }
+    printf("%u of %u multiprocessors\n", some.sm.smCount, all.sm.smCount);
+}
+
 /* The caller resets the device: the library starts anew. */
 void fresh_reset(void)
 {

@@ -26,6 +26,7 @@
     SUITE(workspace) \
     SUITE(long_keys) \
     SUITE(cuda_calls) \
+    SUITE(cuda_graphs) \
     SUITE(cuda_far) \
     SUITE(cuda_big) \
     SUITE(recipe) \

@@ -112,6 +112,87 @@ void fresh_capture_refused(void)
     expect_right(c, 5);
 }
 
+/* ---------------------------------------------------------------- captures of others */
+
+/* First calls on a stream, without a workspace and with one, of one and of three kernels. */
+static void first_calls(struct call *c, cudaStream_t stream)
+{
+    void *const workspace = c->params.workspace;
+    c->params.workspace = NULL;
+    MUST(forward(c, stream));
+    c->params.workspace = workspace;
+    c->params.num_splits = 0;
+    MUST(qattn_gqa_forward(&c->t[0], &c->t[1], &c->t[2], &c->t[3], &c->params, stream));
+    c->params.num_splits = 5;
+    MUST(forward(c, stream));
+}
+
+struct recording { cudaStream_t stream; unsigned char *byte; };
+
+static struct recording record(enum cudaStreamCaptureMode mode)
+{
+    struct recording r;
+    MUST(cudaMalloc((void **)&r.byte, 1));
+    MUST(cudaMemset(r.byte, 0, 1));
+    MUST(cudaDeviceSynchronize());
+    MUST(cudaStreamCreateWithFlags(&r.stream, cudaStreamNonBlocking));
+    MUST(cudaStreamBeginCapture(r.stream, mode));
+    MUST(cudaMemsetAsync(r.byte, 77, 1, r.stream));
+    return r;
+}
+
+/* The recording went well, and does what was recorded. */
+static void expect_recorded(const struct recording *r)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    unsigned char byte = 0;
+    MUST(cudaStreamEndCapture(r->stream, &graph));
+    MUST(cudaGraphInstantiate(&exec, graph, 0));
+    MUST(cudaGraphLaunch(exec, r->stream));
+    MUST(cudaStreamSynchronize(r->stream));
+    MUST(cudaMemcpy(&byte, r->byte, 1, cudaMemcpyDeviceToHost));
+    EXPECT(byte == 77);
+}
+
+/* This thread captures one stream and makes the library's first calls on another. */
+static void capture_beside(enum cudaStreamCaptureMode mode)
+{
+    struct call *const c = call_new(0);
+    cudaStream_t stream;
+    MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    const struct recording r = record(mode);
+    first_calls(c, stream);
+    MUST(qattn_flash_forward_prepare(&c->t[0], &c->t[1], &c->t[2], &c->t[3], &c->params));
+    expect_recorded(&r);
+    expect_right(c, SK);
+}
+
+void fresh_capture_beside_global(void) { capture_beside(cudaStreamCaptureModeGlobal); }
+void fresh_capture_beside_thread(void) { capture_beside(cudaStreamCaptureModeThreadLocal); }
+
+struct beside { struct call *c; cudaStream_t stream; };
+
+static void *call_beside(void *arg)
+{
+    struct beside *const b = arg;
+    first_calls(b->c, b->stream);
+    return NULL;
+}
+
+/* Another thread makes them while this one captures globally. */
+void fresh_capture_elsewhere(void)
+{
+    struct beside b = { call_new(0), NULL };
+    pthread_t thread;
+    MUST(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
+    const struct recording r = record(cudaStreamCaptureModeGlobal);
+    MUST(pthread_create(&thread, NULL, call_beside, &b));
+    MUST(pthread_join(thread, NULL));
+    expect_recorded(&r);
+    expect_right(b.c, SK);
+}
+
 /* ---------------------------------------------------------------- streams, threads */
 
 void fresh_default_streams(void)
