@@ -386,7 +386,7 @@ $(BUILD)/tests/drivers/fake/libcuda.so.1: tests/fake_libcuda.c
 	$(Q)$(CC) $(TEST_BASE) -O1 -fPIC -shared $(CPPFLAGS) $(CFLAGS) $< -o $@ -Wl,-soname,libcuda.so.1 $(LDFLAGS)
 
 # The public header, the shared library, and a CUDA runtime of the program's own, as callers have it
-FRESH_SRC := tests/test_cuda_fresh.c tests/cuda_fresh_call.c tests/cuda_fresh_contexts.c
+FRESH_SRC := tests/test_cuda_fresh.c $(addprefix tests/cuda_fresh_,call.c contexts.c devices.c faults.c)
 $(BUILD)/tests/test_cuda_fresh: $(FRESH_SRC) tests/cuda_fresh.h $(OUT)/libqattn.so
 	$(say) CC $<
 	@mkdir -p $(@D)

@@ -5,8 +5,10 @@
 #ifndef QATTN_TESTS_CUDA_FRESH_H
 #define QATTN_TESTS_CUDA_FRESH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include "qattn.h"
@@ -37,11 +39,27 @@ int32_t forward(struct call *c, cudaStream_t stream);
 /* O on the device is what the CPU computes from the same numbers. */
 void expect_right(struct call *c, int32_t used);
 
+/* Of the driver, filled by find_driver. */
+struct fresh_driver {
+    CUresult (*get_current)(CUcontext *);
+    CUresult (*set_current)(CUcontext);
+    CUresult (*create)(CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
+    CUresult (*destroy)(CUcontext);
+    CUresult (*primary_state)(CUdevice, unsigned *, int *);
+};
+extern struct fresh_driver driver;
+void find_driver(void);
+/* The context that is current; the device has a primary context. */
+CUcontext current(void);
+bool primary_active(int device);
+/* The graph computes right with new numbers and lengths. */
+void replay(struct call *c, cudaGraph_t graph, cudaStream_t stream);
+
 #define FRESH_SCENARIOS(X) \
     X(questions) X(capture_first_global) X(capture_first_thread) X(capture_first_relaxed) X(capture_first_gqa) \
     X(capture_prepared) X(capture_refused) X(capture_beside_global) X(capture_beside_thread) X(capture_elsewhere) \
     X(default_streams) X(race_first) X(own_contexts) X(stale_context) X(green_context) X(reset) X(two_devices) \
-    X(forked) X(context_lost) X(no_memory) X(check_pointers)
+    X(two_devices_apart) X(two_devices_threads) X(forked) X(context_lost) X(no_memory) X(check_pointers)
 #define FRESH_DECLARE(name) void fresh_##name(void);
 FRESH_SCENARIOS(FRESH_DECLARE)
 #undef FRESH_DECLARE
