@@ -23,7 +23,7 @@ int32_t qattn__cuda_map_error(int code);
 /* Status of code 35, given what cudaDriverGetVersion and cudaRuntimeGetVersion answered. Pure. */
 int32_t qattn__cuda_driver_status(int driver_version, int runtime_version);
 
-/* After this error the process's context is lost: every later CUDA call fails too. Pure. */
+/* After this error the process's context is lost: every later CUDA call in it fails too. Pure. */
 bool qattn__cuda_error_sticky(int code);
 
 #if QATTN_CUDA
