@@ -86,11 +86,10 @@ int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream)
 
 int32_t qattn__sm80_gemm_load(const struct problem *p)
 {
-    struct cudaFuncAttributes attributes;
     const int32_t dtype = p->op == OP_GQA_FORWARD ? p->q.dtype : p->a.dtype;
     for (int along = 0; along < 2; along++)
-        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(dtype, p->precision, along, false)));
+        QATTN_TRY(qattn__cuda_load(kernel_of(dtype, p->precision, along, false)));
     if (p->op == OP_GQA_FORWARD)
-        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(dtype, p->precision, false, true)));
+        QATTN_TRY(qattn__cuda_load(kernel_of(dtype, p->precision, false, true)));
     return QATTN_OK;
 }
