@@ -67,11 +67,10 @@ size_t qattn__sm80_gqa_workspace(const struct problem *p)
 
 int32_t qattn__sm80_gqa_load(const struct problem *p)
 {
-    struct cudaFuncAttributes attributes;
     QATTN_TRY(qattn__sm80_gemm_load(p));
     for (int width = 0; width < SOFTMAX_WIDTHS; width++) {
         const void *const kernel = qattn__softmax_simt(QATTN_DTYPE_F32, (enum softmax_width)width);
-        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel));
+        QATTN_TRY(qattn__cuda_load(kernel));
     }
     return QATTN_OK;
 }
