@@ -86,10 +86,9 @@ static const void *kernel_of(const struct problem *p, enum tf32_shape shape)
 
 int32_t qattn__sm80_tf32_load(const struct problem *p)
 {
-    struct cudaFuncAttributes attributes;
     for (int shape = 0; shape < TF32_SHAPES; shape++)
-        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of(p, (enum tf32_shape)shape)));
-    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__flash_simt_combine()));
+        QATTN_TRY(qattn__cuda_load(kernel_of(p, (enum tf32_shape)shape)));
+    QATTN_TRY(qattn__cuda_load(qattn__flash_simt_combine()));
     return QATTN_OK;
 }
 
