@@ -307,15 +307,14 @@ size_t qattn__sm80_flash_workspace(const struct problem *p)
 
 int32_t qattn__sm80_flash_load(const struct problem *p)
 {
-    struct cudaFuncAttributes attributes;
     const struct share share = share_of(p);
     if (share.decode)
         QATTN_TRY(qattn__sm80_decode_load(p));
     if (!share.prefill)
         return QATTN_OK;
     for (int plain = 0; plain < 2; plain++)    /* which one runs is a matter of alignment */
-        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, kernel_of_width(p, plain != 0).kernel));
-    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__flash_simt_combine()));
+        QATTN_TRY(qattn__cuda_load(kernel_of_width(p, plain != 0).kernel));
+    QATTN_TRY(qattn__cuda_load(qattn__flash_simt_combine()));
     return QATTN_OK;
 }
 
