@@ -5,7 +5,6 @@
 #include "cuda/sm80/decode_sm80.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
 #include "cuda/launch.h"
@@ -15,8 +14,7 @@ enum {
     MAX_SPLITS = 256,               /* that are chosen here */
     STATIC_BYTES = 2 << 10,         /* of shared memory: what the kernel declares and what each block costs, at most */
     MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances */
-    MAX_KEYS = INT_MAX - 1024,
-    MAX_DEVICES = 64
+    MAX_KEYS = INT_MAX - 1024
 };
 
 struct plan {
@@ -226,44 +224,20 @@ size_t qattn__sm80_decode_workspace(const struct problem *p)
 
 /* ---------------------------------------------------------------- launches */
 
-/* May the second kernel start before the first one ends? Only where its code waits for that one: code made for 9.0. */
-static int32_t can_overlap(const struct problem *p, bool *overlap)
-{
-    static _Atomic(int) known[MAX_DEVICES];      /* 0: not asked yet; 1: no; 2: yes */
-    _Atomic(int) *const fact = p->device_id < MAX_DEVICES ? &known[p->device_id] : NULL;
-    int state = fact ? atomic_load_explicit(fact, memory_order_relaxed) : 0;
-    if (state == 0) {
-        struct cudaFuncAttributes attributes;
-        int major = 0;
-        QATTN_TRY(qattn__cuda_attribute(&major, cudaDevAttrComputeCapabilityMajor, p->device_id));
-        QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__decode_combine()));
-        state = major >= 9 && attributes.ptxVersion >= 90 ? 2 : 1;
-        if (fact)
-            atomic_store_explicit(fact, state, memory_order_relaxed);
-    }
-    *overlap = state == 2;
-    return QATTN_OK;
-}
-
 /* Where the device can, the second kernel comes up while the first one ends. */
-static int32_t launch_combine(const struct problem *p, const struct decode_sm80_args *a, void **params,
-                              qattn_stream stream)
+static int32_t launch_combine(const struct decode_sm80_args *a, void **params, qattn_stream stream)
 {
     const int64_t blocks = (int64_t)(a->work / a->num_splits) * a->part_rows;
-    bool overlap = false;
-    QATTN_TRY(can_overlap(p, &overlap));
-    return (overlap ? qattn__cuda_launch_early : qattn__cuda_launch)(qattn__decode_combine(), blocks,
-                                                                     DECODE_COMBINE_THREADS, 0, params, stream,
-                                                                     "decode_combine");
+    return qattn__cuda_launch_early(qattn__decode_combine(), blocks, DECODE_COMBINE_THREADS, 0, params, stream,
+                                    "decode_combine");
 }
 
 int32_t qattn__sm80_decode_load(const struct problem *p)
 {
     struct plan plan;
-    struct cudaFuncAttributes attributes;
     QATTN_TRY(make_plan(p, &plan));
-    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, plan.kernel));
-    QATTN_CUDA_TRY(cudaFuncGetAttributes(&attributes, qattn__decode_combine()));
+    QATTN_TRY(qattn__cuda_load(plan.kernel));
+    QATTN_TRY(qattn__cuda_load(qattn__decode_combine()));
     return QATTN_OK;
 }
 
@@ -280,5 +254,5 @@ int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_strea
     void *params[] = { &plan.args, &packed };
     QATTN_TRY(
         qattn__cuda_launch(plan.kernel, plan.args.work, 32 * WARPS, plan.shared_bytes, params, stream, "decode_sm80"));
-    return plan.args.num_splits > 1 ? launch_combine(p, &plan.args, params, stream) : QATTN_OK;
+    return plan.args.num_splits > 1 ? launch_combine(&plan.args, params, stream) : QATTN_OK;
 }
