@@ -35,10 +35,11 @@ run() {    # program, folder, tool, group: writes the verdict to folder/tool.gro
     log=$2/$3.$4.log
     start=$(date +%s)
     set_up "$4"
-    timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$3" --error-exitcode 9 --print-limit 20 "$1" > "$log" 2>&1
+    timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$3" --error-exitcode 9 --print-limit 20 "$1" \
+        > "$log" 2>&1
     status=$?
-    cases=$(sed -n 's/^cases: .*cuda.simt \([0-9]*\) run,.*/\1/p; s/^cases: hostile arrays \([0-9]*\) run,.*/\1/p' "$log" |
-        awk '{ n += $1 } END { print n + 0 }')
+    cases=$(sed -n -e 's/^cases: .*cuda.simt \([0-9]*\) run,.*/\1/p' \
+        -e 's/^cases: hostile arrays \([0-9]*\) run,.*/\1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
     word=FAILED
     if [ $status = 0 ] && [ "$cases" -ge "$least" ] &&
         grep -qE 'ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards' "$log"; then

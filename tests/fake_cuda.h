@@ -42,8 +42,8 @@ struct fake {
     bool old_lookup;               /* the driver lacks every function asked for */
     bool no_resources;             /* the driver is older than CUDA 12.4 */
     bool capturing;
-    bool others_capture;           /* in a mode that forbids what is no work of a stream: such calls fail, and are ... */
-    bool spoiled;                  /* ... what ends that capture */
+    bool others_capture;           /* in a mode that forbids what is no work of a stream: such a call fails ... */
+    bool spoiled;                  /* ... and ends that capture */
     CUstreamCaptureMode capture_mode;         /* the thread's */
     const void *host_memory;       /* an address that is no device memory; NULL: all is */
     const void *other_device;      /* an address on device 1; NULL: all is on device 0 */

@@ -287,7 +287,8 @@ static void others_capture(void)
     fake.primary_active[0] = false;
     for (int n = 0; n < 4; n++)
         for (int way = WAYS - 1; way >= 0; way--)
-            EXPECT(make(call_new(0), (enum way)way, way == PREPARE ? NULL : fake_stream(fake_context(n, 0))) == QATTN_OK);
+            EXPECT(make(call_new(0), (enum way)way, way == PREPARE ? NULL : fake_stream(fake_context(n, 0))) ==
+                   QATTN_OK);
     fake.depth = 0;
     EXPECT(make(call_new(1), PREPARE, NULL) == QATTN_OK && fake.primary_active[1]);
     EXPECT(!fake.spoiled);

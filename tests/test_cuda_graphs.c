@@ -127,8 +127,8 @@ static void call_init(struct call *c, const struct kind *kind, int32_t dtype)
 
 static void call_free(struct call *c)
 {
-    struct both *const all[] = { &c->q, &c->k, &c->v, &c->o, &c->start_q, &c->start_k, &c->used_q, &c->used_k, &c->table,
-                                 &c->workspace };
+    struct both *const all[] = { &c->q,       &c->k,      &c->v,      &c->o,     &c->start_q,
+                                 &c->start_k, &c->used_q, &c->used_k, &c->table, &c->workspace };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         both_free(all[i]);
 }
@@ -245,7 +245,8 @@ static void judge(struct call *c)
         if (c->kind->total && n < N)
             first = ints(&c->start_q)[n];
         const bool covered = n < N && row >= first;
-        const int64_t i = row - first, slot = !covered ? 0 : c->kind->total ? ints(&c->start_q)[n + 1] - first : c->rows;
+        const int64_t i = row - first;
+        const int64_t slot = !covered ? 0 : c->kind->total ? ints(&c->start_q)[n + 1] - first : c->rows;
         const int64_t rows = !covered ? 0 : c->params.seqused_q ? ints(&c->used_q)[n] : slot;
         const int64_t keys = covered ? ints(&c->used_k)[n] : 0, last = i + keys - rows + 1;
         const int64_t visible = i >= rows ? 0 : !c->kind->causal ? keys : last < 0 ? 0 : last < keys ? last : keys;

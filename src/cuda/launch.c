@@ -19,7 +19,8 @@ enum { MAX_DEVICES = 64 };
 /* What calls ask of a device again and again. */
 static const enum cudaDeviceAttr kept[] = {
     cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor, cudaDevAttrMultiProcessorCount,
-    cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor, cudaDevAttrMemoryPoolsSupported,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+    cudaDevAttrMemoryPoolsSupported,
 };
 enum { KEPT = sizeof kept / sizeof kept[0] };
 static _Atomic(int) facts[MAX_DEVICES][KEPT];    /* value + 1; 0: not asked yet */
