@@ -79,6 +79,14 @@ static cudaError_t take_from_pool(int32_t device_id, qattn_stream stream, size_t
     return err;
 }
 
+static cudaError_t give_back(qattn_stream stream, void *memory)
+{
+    const CUstreamCaptureMode mode = qattn__cuda_ignore_captures();
+    const cudaError_t err = cudaFreeAsync(memory, stream);
+    qattn__cuda_heed_captures(mode);
+    return err;
+}
+
 static int32_t allocate(const struct problem *p, qattn_stream stream, size_t bytes, void **memory)
 {
     int has_pools = 0;
@@ -111,7 +119,7 @@ static int32_t run_in(const struct impl *row, struct problem *p, qattn_stream st
     p->workspace_bytes = bytes;
     const int32_t status = row->run(p, stream);
     p->workspace = NULL;
-    const cudaError_t err = cudaFreeAsync(memory, stream);
+    const cudaError_t err = give_back(stream, memory);
     return status == QATTN_OK && err != cudaSuccess ? qattn__cuda_fail((int)err, "cudaFreeAsync") : status;
 }
 
