@@ -114,7 +114,7 @@ CPU_ISA_SRC := \
 CUDA_SRC := src/cuda/device.c src/cuda/context.c src/cuda/launch.c src/cuda/workspace.c src/cuda/pointers.c \
   $(addprefix src/cuda/simt/, simt.c flash_simt.c gemm_simt.c softmax_simt.c gqa_simt.c merge_simt.c) \
   $(addprefix src/cuda/sm80/, sm80.c flash_sm80.c decode_sm80.c tf32_sm80.c gemm_sm80.c gqa_sm80.c)
-SIMT_KERNELS := flash_simt_combine.cu gemm_simt_kernels.cu gemm_f32_simt.cu softmax_simt_kernels.cu \
+SIMT_KERNELS := flash_f32_simt.cu flash_simt_combine.cu gemm_simt_kernels.cu gemm_f32_simt.cu softmax_simt_kernels.cu \
   merge_simt_kernels.cu widen_simt.cu \
   $(addprefix inst/, flash_simt_f32.cu flash_simt_f16.cu flash_simt_bf16.cu flash_simt_byte.cu)
 # sm80: attention in one pass, decode, f32 through TF32, products

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* Launcher of flash_simt.cuh: which tile shape, how many splits, where parts of splits lie in the workspace. */
+/* Launcher of flash_simt.cuh and flash_f32_simt.cu: which kernel and tile shape, how many splits, where parts of splits
+ * lie in the workspace. */
 #include "cuda/simt/flash_simt.h"
 
 #include "cuda/launch.h"
@@ -13,6 +14,7 @@ static const size_t static_bytes[FS_SHAPES] = { FS_STATIC_128, FS_STATIC_64, FS_
 static const int64_t tile_rows[FS_SHAPES] = { 128, 64, 16, 128 }, tile_width[FS_SHAPES] = { 128, 256, 128, 64 };
 
 struct plan {
+    bool f32;                   /* flash_f32_simt.cu; else `shape` of flash_simt.cuh */
     enum flash_simt_shape shape;
     struct flash_simt_args args;
     size_t shared_bytes;
@@ -45,6 +47,14 @@ static size_t shared_bytes(const struct problem *p, enum flash_simt_shape shape,
     const int64_t pitch = tile_rows[shape] + ROW_PAD, width = tile_width[shape] > FS_BN ? tile_width[shape] : FS_BN;
     const int64_t q_lines = q_resident ? blocks_of(p->d > 0 ? p->d : 1, FS_BK) * FS_BK : 2 * FS_BK;
     return (size_t)(RING_LINES * (width + ROW_PAD) + (FS_BN + q_lines) * pitch) * sizeof(float);
+}
+
+/* Of flash_f32_simt.cu: ring, P, row sums and Q. */
+static size_t f32_shared_bytes(const struct problem *p)
+{
+    const int64_t d = blocks_of(p->d > 0 ? p->d : 1, FS_BK) * FS_BK;
+    return (size_t)(FF_STAGES * FS_BK * FF_WIDTH + FF_ROWS * FS_BN + 16 * FF_THREADS + d * (FF_ROWS + ROW_PAD)) *
+           sizeof(float);
 }
 
 /* Bits do not depend on the shape (flash_simt.cuh), so BATCH_INVARIANT leaves the choice free. */
@@ -129,6 +139,34 @@ int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_ar
                               stream, "flash_simt_combine");
 }
 
+/* Neighbours along D side by side, every four of them 16-byte aligned. */
+static bool in_fours(const struct view *t)
+{
+    return t->stride[3] == 1 && t->stride[0] % 4 == 0 && t->stride[1] % 4 == 0 && t->stride[2] % 4 == 0 &&
+           (uintptr_t)t->data % 16 == 0;
+}
+
+/* The shapes of flash_f32_simt.cu; it also asks for rows of k and v on 16 bytes. */
+static bool has_f32_shape(const struct problem *p, int shared_limit)
+{
+    int64_t rows;
+    const bool few = !__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows <= FEW_ROWS;
+    return p->k.dtype == QATTN_DTYPE_F32 && !few && !(p->flags & QATTN_FLAG_BATCH_INVARIANT) && !p->page_table &&
+           p->d <= FF_WIDTH && p->dv <= FF_WIDTH && p->dv > tile_width[FS_128X64] &&
+           f32_shared_bytes(p) + FF_STATIC <= (size_t)shared_limit;
+}
+
+/* The plan of flash_f32_simt.cu. */
+static int32_t make_f32_plan(const struct problem *p, struct plan *plan)
+{
+    struct flash_simt_args *const a = &plan->args;
+    *plan = (struct plan){ .f32 = true, .shared_bytes = f32_shared_bytes(p), .blocks_max = INT64_MAX };
+    a->o_fours = in_fours(&p->o);
+    QATTN_TRY(qattn__flash_items(p, FF_ROWS, FF_WIDTH, FS_BN, a));
+    plan->bytes = qattn__flash_parts(p, a, NULL);
+    return QATTN_OK;
+}
+
 static int32_t make_plan(const struct problem *p, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0;
@@ -157,10 +195,16 @@ static int32_t make_plan(const struct problem *p, struct plan *plan)
     return QATTN_OK;
 }
 
+/* Whichever kernel runs: that depends on strides and alignment, the workspace must not. */
 size_t qattn__simt_flash_workspace(const struct problem *p)
 {
-    struct plan plan;
-    return make_plan(p, &plan) == QATTN_OK ? plan.bytes : SIZE_MAX;
+    struct plan plan, f32 = { 0 };
+    int limit = 0;
+    if (make_plan(p, &plan) != QATTN_OK ||
+        qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id) != QATTN_OK ||
+        (has_f32_shape(p, limit) && make_f32_plan(p, &f32) != QATTN_OK))
+        return SIZE_MAX;
+    return plan.bytes > f32.bytes ? plan.bytes : f32.bytes;
 }
 
 const void *qattn__flash_simt(int32_t dtype, enum flash_simt_shape shape)
@@ -177,14 +221,17 @@ int32_t qattn__simt_flash(const struct problem *p, qattn_stream stream)
 {
     struct plan plan;
     struct problem_param packed;
-    QATTN_TRY(make_plan(p, &plan));
+    int limit = 0;
+    QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
+    QATTN_TRY((has_f32_shape(p, limit) && in_fours(&p->k) && in_fours(&p->v) ? make_f32_plan : make_plan)(p, &plan));
     if (plan.span_bytes)
         plan.args.spans = (float *)(void *)p->workspace;
     (void)qattn__flash_parts(p, &plan.args, p->workspace + plan.span_bytes);
     const int64_t blocks = plan.args.work < plan.blocks_max ? plan.args.work : plan.blocks_max;
     problem_pack(&packed, p);
     void *params[] = { &plan.args, &packed };
-    QATTN_TRY(qattn__cuda_launch(qattn__flash_simt(p->k.dtype, plan.shape), blocks, FS_THREADS, plan.shared_bytes, params,
-                                 stream, "flash_simt_kernel"));
+    const void *const kernel = plan.f32 ? qattn__flash_f32_simt() : qattn__flash_simt(p->k.dtype, plan.shape);
+    QATTN_TRY(qattn__cuda_launch(kernel, blocks, plan.f32 ? (int)FF_THREADS : (int)FS_THREADS, plan.shared_bytes, params, stream,
+                                 plan.f32 ? "flash_f32_simt_kernel" : "flash_simt_kernel"));
     return qattn__flash_combine(p, &plan.args, params, stream);
 }

@@ -22,6 +22,9 @@ enum { FS_STATIC_128 = 13568, FS_STATIC_64 = 9 << 10, FS_STATIC_16 = 6 << 10 };
  * types have cuda.sm80, and each shape costs seconds of the build. */
 enum flash_simt_shape { FS_128X128, FS_64X256, FS_16X128, FS_128X64, FS_SHAPES };
 
+/* flash_f32_simt.cu: rows of a tile, columns of O at most (and D), chunks in shared memory; what it declares itself. */
+enum { FF_ROWS = 64, FF_WIDTH = 128, FF_THREADS = 128, FF_STAGES = 4, FF_STATIC = 6 << 10 };
+
 struct flash_simt_args {
     int64_t work;               /* items: n * kv_heads * tiles * slices * num_splits */
     int64_t n, kv_heads, tiles, slices, num_splits;
@@ -30,7 +33,8 @@ struct flash_simt_args {
     float  *parts_ml;           /* [num_splits][part_rows][2]: row maximum and sum */
     int32_t q_resident;         /* Q of the tile stays in shared memory */
     int32_t k_along_d, v_along_d;   /* neighbouring elements of D lie closer than neighbouring keys */
-    int32_t zero, reserved0;    /* 0: fs_fold in flash_simt.cuh */
+    int32_t zero;               /* 0: fs_fold in flash_simt.cuh */
+    int32_t o_fours;            /* flash_f32_simt.cu: four columns of O can be stored at once */
     int32_t spans_shared;       /* sums of spans lie in shared memory */
     float  *spans;              /* or here, by block, of which there are then not more than multiprocessors; else NULL */
 };
@@ -42,6 +46,8 @@ const void *qattn__flash_simt_bf16(enum flash_simt_shape shape);
 const void *qattn__flash_simt_byte(enum flash_simt_shape shape);
 /* The one of those four. */
 const void *qattn__flash_simt(int32_t kv_dtype, enum flash_simt_shape shape);
+/* f32 with many rows. */
+const void *qattn__flash_f32_simt(void);
 /* Brings the parts of splits together, (struct flash_simt_args ..., struct problem_param): 8 warps a block, a warp a row. */
 const void *qattn__flash_simt_combine(void);
 

@@ -89,10 +89,10 @@ static int32_t load_softmax(int32_t dtype)
 
 static int32_t load_flash(const struct problem *p)
 {
-    const void *kernels[FS_SHAPES + 1] = { [FS_SHAPES] = qattn__flash_simt_combine() };
+    const void *kernels[FS_SHAPES + 2] = { [FS_SHAPES] = qattn__flash_simt_combine(), qattn__flash_f32_simt() };
     for (int shape = 0; shape < FS_SHAPES; shape++)
         kernels[shape] = qattn__flash_simt(p->k.dtype, (enum flash_simt_shape)shape);
-    return load(kernels, FS_SHAPES + 1);
+    return load(kernels, p->k.dtype == QATTN_DTYPE_F32 ? FS_SHAPES + 2 : FS_SHAPES + 1);
 }
 
 static int32_t load_gqa(const struct problem *p)
