@@ -39,10 +39,8 @@ static struct view take(struct gqa_call *c, const int64_t shape[4], int64_t pitc
         t.shape[axis] = shape[axis];
         t.stride[axis] = stride;
         const int64_t extent = axis == 3 ? pitch : shape[axis];
-        stride *= extent;
         fits = fits && !__builtin_mul_overflow(bytes, (size_t)extent, &bytes) && bytes < SIZE_MAX / 8;
-        if (!fits)
-            stride = 0;
+        stride = fits ? stride * extent : 0;
     }
     t.data = c->p->workspace && fits ? c->p->workspace + c->bytes : NULL;
     c->bytes = fits ? c->bytes + ((bytes + 255) & ~(size_t)255) : SIZE_MAX;
@@ -53,7 +51,8 @@ static bool is_8bit(const struct view *t) { return t->itemsize == 1; }
 
 static struct gqa_call plan_call(const struct problem *p)
 {
-    struct gqa_call c = { .p = p, .pitch = (p->cap_k + 3) / 4 * 4, .q = p->q, .k = p->k, .v = p->v };
+    struct gqa_call c = { .p = p, .q = p->q, .k = p->k, .v = p->v };
+    c.pitch = p->cap_k <= INT64_MAX - 3 ? (p->cap_k + 3) / 4 * 4 : INT64_MAX;
     const int64_t s[4] = { p->n, p->hq, p->cap_q, p->cap_k }, q[4] = { p->n, p->hq, p->cap_q, p->d };
     const int64_t f[4] = { p->n, p->hq, p->cap_q, 1 };
     const int64_t k[4] = { p->n, p->hkv, p->cap_k, p->d }, v[4] = { p->n, p->hkv, p->cap_k, p->dv };

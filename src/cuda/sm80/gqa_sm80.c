@@ -41,7 +41,7 @@ bool qattn__sm80_gqa_supports(const struct problem *p, char *why, size_t cap)
 
 struct gqa_sm80_plan {
     int64_t pitch;              /* floats from one row of S to the next: whole 16-byte pieces of P */
-    size_t scores, factors;     /* bytes; SIZE_MAX: more than can be */
+    size_t scores, factors;     /* bytes; scores SIZE_MAX: more than can be */
 };
 
 static bool multiply(size_t *bytes, int64_t by)
@@ -51,18 +51,20 @@ static bool multiply(size_t *bytes, int64_t by)
 
 static struct gqa_sm80_plan plan_call(const struct problem *p)
 {
-    struct gqa_sm80_plan plan = { .pitch = (p->cap_k + 7) / 8 * 8, .factors = sizeof(float) };
-    bool fits = multiply(&plan.factors, p->n) && multiply(&plan.factors, p->hq) && multiply(&plan.factors, p->cap_q);
+    struct gqa_sm80_plan plan = { .factors = sizeof(float) };
+    bool fits = p->cap_k <= INT64_MAX - 7;
+    plan.pitch = fits ? (p->cap_k + 7) / 8 * 8 : 0;
+    fits = fits && multiply(&plan.factors, p->n) && multiply(&plan.factors, p->hq) && multiply(&plan.factors, p->cap_q);
     plan.scores = plan.factors;
     fits = fits && multiply(&plan.scores, plan.pitch);
-    plan.scores = fits ? (plan.scores + 255) & ~(size_t)255 : SIZE_MAX / 4;
+    plan.scores = fits ? (plan.scores + 255) & ~(size_t)255 : SIZE_MAX;
     return plan;
 }
 
 size_t qattn__sm80_gqa_workspace(const struct problem *p)
 {
     const struct gqa_sm80_plan plan = plan_call(p);
-    return plan.scores + plan.factors;
+    return plan.scores == SIZE_MAX ? SIZE_MAX : plan.scores + plan.factors;
 }
 
 int32_t qattn__sm80_gqa_load(const struct problem *p)

@@ -23,7 +23,7 @@ struct tf32_args {
     int32_t q_fours, k_fours, v_fours, o_fours;   /* neighbours along D, and every four of them 16-byte aligned */
 };
 
-/* Kernels (struct tf32_args, struct problem_param); three: 3xTF32, else TF32. */
+/* Kernels (struct tf32_args, struct problem_param): 3xTF32, TF32. */
 const void *qattn__tf32_sm80_3x(enum tf32_shape shape);
 const void *qattn__tf32_sm80_1x(enum tf32_shape shape);
 

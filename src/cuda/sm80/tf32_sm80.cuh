@@ -31,9 +31,9 @@
  *
  * Bits: as in cuda/simt/flash_simt.cuh: a row's result is a function of its own query, keys and positions.
  *
- * Non-finite values: a tile is tested while it arrives, each thread what it copied. Scores of a key or query that has any
- * are computed again one by one. A value of V that is not finite counts as 0, and afterwards makes its column NaN in the
- * rows that see its key.
+ * Non-finite values, and those that rounding to TF32 makes infinite: a tile is tested while it arrives, each thread what
+ * it copied. Scores of a key or query that has any are computed again one by one. A value of V that is not finite counts
+ * as 0, and afterwards makes its column NaN in the rows that see its key; one too large keeps its first 11 bits.
  */
 #ifndef QATTN_CUDA_TF32_SM80_CUH
 #define QATTN_CUDA_TF32_SM80_CUH
@@ -53,7 +53,7 @@ template <int DV, int W> struct tf32_tile {
 template <int DV, int W> struct tf32_shared : fs_rows<tf32_tile<DV, W>::rows> {
     static constexpr int keys = tf32_tile<DV, W>::keys;
     int64_t k_at[2][keys], v_at[2][keys];                 /* of the keys of this tile and the next, with pages */
-    uint32_t bad_q[tf32_tile<DV, W>::rows / 32], bad_k[keys / 32];   /* rows with a value that is not finite, a bit each */
+    uint32_t bad_q[tf32_tile<DV, W>::rows / 32], bad_k[keys / 32];   /* rows with a bad value (tf32_bad), a bit each */
     uint32_t bad_v[keys / 32][DV];                        /* the keys of such values of a column */
 };
 
@@ -92,34 +92,36 @@ __device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct vie
     }
 }
 
-/* Bit i: row w + i warps has a value that is not finite among those that this thread copied. */
-template <int rows, int warps> __device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int padded, bool fours)
+/* From here on a value becomes infinite when it is rounded to TF32. */
+#define TF32_TOO_LARGE 0x1.FFEp127f
+
+/* Bit i: row w + i warps has a value that is not finite, or too large, among those that this thread copied. */
+template <int rows, int warps>
+__device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int padded, bool fours)
 {
     const int lane = threadIdx.x & 31, near = fours ? 4 : 1;
     uint32_t bad = 0;
     from += (threadIdx.x >> 5) * pitch;
 #pragma unroll 1
     for (int x = near * lane; x < padded; x += 32 * near) {
-        float test[rows / warps];
+        float test[rows / warps];                    /* sums of magnitudes: as large as the largest, or NaN */
 #pragma unroll
         for (int i = 0; i < rows / warps; i++) {
             if (fours) {
                 const float4 four = *(const float4 *)(from + i * warps * pitch + x);
-                test[i] = __fmaf_rn(four.x, 0.0f, __fmul_rn(four.y, 0.0f));
-                test[i] = __fmaf_rn(four.z, 0.0f, test[i]);
-                test[i] = __fmaf_rn(four.w, 0.0f, test[i]);
+                test[i] = __fadd_rn(__fadd_rn(fabsf(four.x), fabsf(four.y)), __fadd_rn(fabsf(four.z), fabsf(four.w)));
             } else {
-                test[i] = __fmul_rn(from[i * warps * pitch + x], 0.0f);
+                test[i] = fabsf(from[i * warps * pitch + x]);
             }
         }
         float any = test[0];
 #pragma unroll
         for (int i = 1; i < rows / warps; i++)
             any = __fadd_rn(any, test[i]);
-        if (any != 0.0f) {
+        if (!(any < TF32_TOO_LARGE)) {
 #pragma unroll
             for (int i = 0; i < rows / warps; i++)
-                bad |= test[i] != 0.0f ? 1u << i : 0;
+                bad |= test[i] < TF32_TOO_LARGE ? 0 : 1u << i;
         }
     }
     return bad;
@@ -137,7 +139,8 @@ template <int rows, int warps> __device__ __forceinline__ void tf32_mark_rows(ui
     __syncthreads();
 }
 
-/* The keys of values that are not finite, by column; they become 0. All threads call; ends with a barrier. */
+/* The keys of values that are not finite, by column; they become 0. Values too large lose their last bits. All threads
+ * call; ends with a barrier. */
 template <int DV, int W> __device__ void tf32_take_out(float *v, tf32_shared<DV, W> *sh, bool fours)
 {
     typedef tf32_tile<DV, W> tile;
@@ -147,11 +150,15 @@ template <int DV, int W> __device__ void tf32_take_out(float *v, tf32_shared<DV,
     __syncthreads();
     for (int row = threadIdx.x >> 5; row < tile::keys; row += W)
         for (int x = near * lane; x < DV; x += 32 * near)
-            for (int y = x; y < x + near; y++)
-                if (!is_finite(v[row * tile::v_pitch + y])) {
-                    v[row * tile::v_pitch + y] = 0.0f;
+            for (int y = x; y < x + near; y++) {
+                float *const value = &v[row * tile::v_pitch + y];
+                if (!is_finite(*value)) {
+                    *value = 0.0f;
                     atomicOr(&sh->bad_v[row / 32][y], 1u << (row & 31));
+                } else if (fabsf(*value) >= TF32_TOO_LARGE) {
+                    *value = __uint_as_float(__float_as_uint(*value) & 0xFFFFE000u);
                 }
+            }
     __syncthreads();
 }
 
@@ -355,7 +362,7 @@ struct tf32_state { float m[2], l[2], l_low[2]; };
 
 /* Online softmax of the tile, s becomes P. */
 template <int DV, int W>
-__device__ __forceinline__ void tf32_softmax(float (*s)[4], struct tf32_state *state, bool partial, float (*o)[4])
+__device__ __forceinline__ void tf32_softmax(float (*s)[4], struct tf32_state *state, float (*o)[4])
 {
     constexpr int blocks = tf32_tile<DV, W>::key_blocks;
 #pragma unroll
@@ -547,7 +554,7 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
                 if (bad_k || bad_q)
                     tf32_bad_scores<DV, W>(&sh, q, k, pitch, d, lane, s);
                 tf32_finish_scores<DV, W>(p, &sh, j0, partial, lane, s);
-                tf32_softmax<DV, W>(s, &state, partial, o);
+                tf32_softmax<DV, W>(s, &state, o);
             }
             if (paged && t + 1 < last)
                 tf32_place_keys<DV, W>(p, &sh, w.kv_head, j0 + tile::keys, set ^ 1);
