@@ -192,18 +192,41 @@ __device__ __forceinline__ void gemm_f32_four(const float *a, const float *b, in
     }
 }
 
+/* Beside the fast way of gemm_f32_write, out of its code. */
+__device__ __noinline__ void gemm_f32_put(const struct gemm_simt_args *a, char *c, int64_t m, int64_t n, float4 four,
+                                          float scale)
+{
+    const float values[4] = { four.x, four.y, four.z, four.w };
+    gemm_put_four(a, c, m, n, values, scale);
+}
+
+template <bool factors>
 __device__ __forceinline__ void gemm_f32_write(const struct gemm_simt_args *a, const struct gemm_work &w,
                                                const struct gemm_f32_lane &at, float (*sum)[8])
 {
     char *const c = a->c + (w.batch * a->c_batch + w.head * a->c_head) * a->c_itemsize;
+    const bool fast = a->c_fours && w.n0 + GEMM_COLUMNS <= a->n;
+    const int there = (int)min(a->m - w.m0, (int64_t)GEMM_ROWS);
+    float *to = (float *)(void *)c + (w.m0 + at.row) * a->c_row + w.n0 + at.column;
 #pragma unroll
-    for (int r = 0; r < 16; r++) {
+    for (int r = 0; r < 16; r++, to += 4 * a->c_row) {
         const int64_t m = w.m0 + at.row + 4 * r;
-        if (m >= a->m)
+        if (at.row + 4 * r >= there)
             continue;
         const float scale = gemm_scale(a, w, m);
-        gemm_put_four(a, c, m, w.n0 + at.column, sum[r], scale);
-        gemm_put_four(a, c, m, w.n0 + at.column + 32, sum[r] + 4, scale);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float *const value = sum[r] + 4 * half;
+            float four[4];
+#pragma unroll
+            for (int x = 0; x < 4; x++)
+                four[x] = factors ? __fadd_rn(__fmul_rn(scale, value[x]), 0.0f) : __fmul_rn(scale, value[x]);
+            if (fast)
+                *(float4 *)(to + 32 * half) = make_float4(four[0], four[1], four[2], four[3]);
+            else
+                gemm_f32_put(a, c, m, w.n0 + at.column + 32 * half, make_float4(value[0], value[1], value[2], value[3]),
+                             scale);
+        }
     }
 }
 
@@ -214,90 +237,135 @@ __device__ __forceinline__ bool gemm_f32_marked(const struct gemm_simt_args *a, 
     return m < a->m && __float_as_int(a->factors[(w.batch * a->heads + w.head) * a->m + m]) < 0;
 }
 
-template <bool hiding>
-static __global__ void __launch_bounds__(GEMM_F32_THREADS, 2)
-gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args, const __grid_constant__ struct problem_param packed)
-{
-    extern __shared__ __align__(16) float gemm_f32_shared[];
-    __shared__ struct gemm_work kept;                /* registers less in the loop */
-    const struct gemm_simt_args *const a = &args;
-    const struct gemm_f32_lane at = gemm_f32_lane_of();
-    const int way = !a->b.vectors ? WAY_ELEMENTS : a->b.along_k ? WAY_TRANSPOSE : WAY_LINES;
+/* An item as its multiplication needs it. */
+struct gemm_f32_item { struct gemm_work w; int64_t first, steps, all_begin, all_end; };
+enum { GEMM_F32_ITEMS = 4 };    /* begun and not done: one at work, and a step's each for two ahead */
 
-    for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
-        const struct gemm_work w = gemm_work_of(a, index, GEMM_ROWS);
+/* What is brought: where this thread reads next of A and B, k of the item to come, the block's next item, items begun. */
+struct gemm_f32_feed {
+    const float *a, *b;
+    int64_t coming, index;
+    int a_rows, b_rows, items;
+    bool some;                  /* the item has keys; else it is one step of zeros */
+};
+
+/* Begins the block's next item that has work, if there is any: then coming > 0. */
+__device__ __forceinline__ void gemm_f32_begin(const struct gemm_simt_args *a, const struct problem *p, int way,
+                                               struct gemm_f32_feed *f, struct gemm_f32_item *items)
+{
+    for (; f->index < a->work; f->index += gridDim.x) {
+        const struct gemm_work w = gemm_work_of(a, f->index, GEMM_ROWS);
         struct gemm_keys keys = { 0, a->k, 0, a->k };
         if (a->cut)
-            keys = gemm_keys_of(problem_of(&packed), w.batch, w.m0, GEMM_ROWS);
+            keys = gemm_keys_of(p, w.batch, w.m0, GEMM_ROWS);
         if (a->cut && a->range == RANGE_SCORES) {
             if (keys.begin == keys.end || keys.end <= w.n0 || keys.begin >= w.n0 + GEMM_COLUMNS)
                 continue;
             keys.begin = 0;
             keys.end = a->k;
         }
-        float sum[16][8];
-#pragma unroll
-        for (int x = 0; x < 128; x++)
-            sum[x / 8][x % 8] = 0.0f;
-
+        int64_t b_head = w.head;
+        gemm_divide_by(&b_head, a->b_head_div);
         const int64_t start = keys.begin / TILE_K * TILE_K;
-        const float *a_from = (const float *)a->a.data + w.batch * a->a.batch + w.head * a->a.head + w.m0 * a->a.row +
-                              start * a->a.k + gemm_f32_first_a(a->a.vectors, a->a.row);
-        const float *b_from = (const float *)a->b.data + w.batch * a->b.batch + w.head / a->b_head_div * a->b.head +
-                              w.n0 * a->b.row + start * a->b.k + gemm_f32_first_b(way, a->b.row, a->b.k);
-        const int a_rows = (int)min(a->m - w.m0, (int64_t)GEMM_ROWS);
-        const int b_rows = (int)min(a->n - w.n0, (int64_t)GEMM_COLUMNS);
-        int64_t coming = keys.end - start, k0 = start;   /* k to bring; first k to multiply */
-        int tile = 0, next = 0, pending = 0;         /* floats into shared memory; steps brought and not multiplied */
-        bool marked = false;
-        if constexpr (hiding)
-            marked = __syncthreads_or(gemm_f32_marked(a, w));    /* and the last item's readers are done */
-        else
-            __syncthreads();
+        f->a = (const float *)a->a.data + w.batch * a->a.batch + w.head * a->a.head + w.m0 * a->a.row + start * a->a.k +
+               gemm_f32_first_a(a->a.vectors, a->a.row);
+        f->b = (const float *)a->b.data + w.batch * a->b.batch + b_head * a->b.head + w.n0 * a->b.row + start * a->b.k +
+               gemm_f32_first_b(way, a->b.row, a->b.k);
+        f->a_rows = (int)min(a->m - w.m0, (int64_t)GEMM_ROWS);
+        f->b_rows = (int)min(a->n - w.n0, (int64_t)GEMM_COLUMNS);
+        f->some = keys.end > start;
+        f->coming = f->some ? keys.end - start : 1;
         if (threadIdx.x == 0)
-            kept = w;
-#pragma unroll 1
-        for (int ahead = 0; coming > 0 || pending > 0; ahead++) {
-            const bool multiply = ahead >= STAGES - 1;
-            bool bad = false;
-            if (multiply) {
-                cp_async_wait<STAGES - 2>();
-                __syncthreads();
-                if constexpr (hiding) {
-                    if (marked || k0 < keys.all_begin || k0 + TILE_K > keys.all_end)
-                        bad = __syncthreads_or(gemm_f32_search(gemm_f32_shared + tile + A_TILE));
-                    k0 += TILE_K;
-                }
-            }
-            if (coming > 0) {
-                const int some = coming < TILE_K ? (int)coming : TILE_K;
-                const uint32_t to = shared_address(gemm_f32_shared + next);
-                gemm_f32_copy_a(to, a_from, &a->a, a_rows, some);
-                gemm_f32_copy_b(to + A_TILE * 4, b_from, &a->b, way, b_rows, some);
-                a_from += TILE_K * a->a.k;
-                b_from += TILE_K * a->b.k;
-                coming -= TILE_K;
-                pending++;
-                next = next == (STAGES - 1) * STAGE ? 0 : next + STAGE;
-            }
-            cp_async_commit();
-            if (!multiply)
-                continue;
-            float *const a_tile = gemm_f32_shared + tile, *const b_tile = a_tile + A_TILE;
-            if (hiding && bad) {
-                gemm_f32_mark(a_tile, b_tile, at, sum);
-                __syncthreads();
-                gemm_f32_clean(b_tile);
-                __syncthreads();
-            }
+            items[f->items % GEMM_F32_ITEMS] = (struct gemm_f32_item){ w, start, (f->coming + TILE_K - 1) / TILE_K,
+                                                                       keys.all_begin, keys.all_end };
+        f->items++;
+        f->index += gridDim.x;
+        return;
+    }
+}
+
+/* Starts the copies of the next step into the stage at `to`. */
+__device__ __forceinline__ void gemm_f32_bring(const struct gemm_simt_args *a, int way, struct gemm_f32_feed *f, uint32_t to)
+{
+    const int ks = !f->some ? 0 : f->coming < TILE_K ? (int)f->coming : TILE_K;
+    gemm_f32_copy_a(to, f->a, &a->a, f->a_rows, ks);
+    gemm_f32_copy_b(to + A_TILE * 4, f->b, &a->b, way, f->b_rows, ks);
+    f->a += TILE_K * a->a.k;
+    f->b += TILE_K * a->b.k;
+    f->coming -= TILE_K;
+}
+
+/* A step's values that are not finite: marks the sums of rows that see one; then they count as 0. All threads call. */
+__device__ __forceinline__ void gemm_f32_take_out(const float *a, float *b, const struct gemm_f32_lane &at, float (*sum)[8])
+{
+    gemm_f32_mark(a, b, at, sum);
+    __syncthreads();
+    gemm_f32_clean(b);
+    __syncthreads();
+}
+
+/* The steps of a block's items run through one pipeline: while an item's last steps are multiplied and its results
+ * written, the next one's first steps are on their way. */
+template <bool hiding>
+static __global__ void __launch_bounds__(GEMM_F32_THREADS, 2)
+gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args, const __grid_constant__ struct problem_param packed)
+{
+    extern __shared__ __align__(16) float gemm_f32_shared[];
+    __shared__ struct gemm_f32_item items[GEMM_F32_ITEMS];
+    const struct gemm_simt_args *const a = &args;
+    const struct gemm_f32_lane at = gemm_f32_lane_of();
+    const int way = !a->b.vectors ? WAY_ELEMENTS : a->b.along_k ? WAY_TRANSPOSE : WAY_LINES;
+    struct gemm_f32_feed feed = { NULL, NULL, 0, blockIdx.x, 0, 0, 0, false };
+    struct gemm_keys keys = { 0, 0, 0, 0 };          /* begin: first k of the step to multiply */
+    int64_t left = 0;                                /* steps of the item to multiply */
+    int tile = 0, next = 0, ahead = 0, done = 0;     /* floats into shared memory; steps brought; items multiplied */
+    bool marked = false;
+    float sum[16][8];
+
+    for (;;) {
+        const bool multiply = ahead == STAGES - 1;
+        bool bad = false;
+        if (multiply) {
+            if (left == 0 && done == feed.items)
+                break;
+            cp_async_wait<STAGES - 2>();
+            __syncthreads();
+            if (left == 0) {                         /* an item begins */
+                const struct gemm_f32_item *const item = &items[done % GEMM_F32_ITEMS];
+                left = item->steps;
+                keys = (struct gemm_keys){ item->first, 0, item->all_begin, item->all_end };
+                if constexpr (hiding)
+                    marked = __syncthreads_or(gemm_f32_marked(a, item->w));
 #pragma unroll
-            for (int q = 0; q < TILE_K / 4; q++)
-                gemm_f32_four(a_tile, b_tile, q, at, sum);
-            pending--;
-            tile = tile == (STAGES - 1) * STAGE ? 0 : tile + STAGE;
+                for (int x = 0; x < 128; x++)
+                    sum[x / 8][x % 8] = 0.0f;
+            }
+            if constexpr (hiding) {
+                if (marked || keys.begin < keys.all_begin || keys.begin + TILE_K > keys.all_end)
+                    bad = __syncthreads_or(gemm_f32_search(gemm_f32_shared + tile + A_TILE));
+                keys.begin += TILE_K;
+            }
         }
-        __syncthreads();                             /* kept, where there was no step */
-        gemm_f32_write(a, kept, at, sum);
+        if (feed.coming <= 0)
+            gemm_f32_begin(a, problem_of(&packed), way, &feed, items);
+        if (feed.coming > 0) {
+            gemm_f32_bring(a, way, &feed, shared_address(gemm_f32_shared + next));
+            next = next == (STAGES - 1) * STAGE ? 0 : next + STAGE;
+        }
+        cp_async_commit();
+        if (!multiply) {
+            ahead++;
+            continue;
+        }
+        float *const a_tile = gemm_f32_shared + tile, *const b_tile = a_tile + A_TILE;
+        if (hiding && bad)
+            gemm_f32_take_out(a_tile, b_tile, at, sum);
+#pragma unroll
+        for (int q = 0; q < TILE_K / 4; q++)
+            gemm_f32_four(a_tile, b_tile, q, at, sum);
+        tile = tile == (STAGES - 1) * STAGE ? 0 : tile + STAGE;
+        if (--left == 0)
+            gemm_f32_write<hiding>(a, items[done++ % GEMM_F32_ITEMS].w, at, sum);
     }
 }
 

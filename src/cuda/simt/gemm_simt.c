@@ -57,9 +57,16 @@ int32_t qattn__simt_gemm(struct gemm_simt_args *a, const struct problem *p, qatt
     QATTN_REQUIRE(count_items(a, few), QATTN_ERR_UNSUPPORTED_SHAPE,
                   "the product of batches, heads and tiles is above 2^63");
     a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
+    /* gemm_f32_simt.cu walks best where all items cost the same; else the device deals them out */
+    int64_t blocks = a->work;
+    if (f32 && !a->cut) {
+        int multiprocessors = 0;
+        QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+        blocks = blocks < 2 * multiprocessors ? blocks : 2 * multiprocessors;
+    }
     problem_pack(&packed, p);
     void *params[] = { a, &packed };
-    return qattn__cuda_launch(kernel, a->work, f32 ? GEMM_F32_THREADS : GEMM_THREADS, f32 ? GEMM_F32_SHARED : 0, params,
+    return qattn__cuda_launch(kernel, blocks, f32 ? GEMM_F32_THREADS : GEMM_THREADS, f32 ? GEMM_F32_SHARED : 0, params,
                               stream, "gemm_simt_kernel");
 }
 

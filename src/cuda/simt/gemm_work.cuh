@@ -11,16 +11,26 @@
 
 struct gemm_work { int64_t batch, head, m0, n0; };
 
+/* index, divided by `by`; the remainder is returned. Most divisions fit 32 bits, which is four times as fast. */
+__device__ __forceinline__ int64_t gemm_divide_by(int64_t *index, int64_t by)
+{
+    const int64_t x = *index;
+    if (((x | by) >> 31) == 0) {
+        *index = (uint32_t)x / (uint32_t)by;
+        return (uint32_t)x % (uint32_t)by;
+    }
+    *index = x / by;
+    return x % by;
+}
+
 /* The n tiles of one row of tiles run side by side; the last rows first (the longest ones under a causal mask). */
 __device__ __forceinline__ struct gemm_work gemm_work_of(const struct gemm_simt_args *a, int64_t index, int rows)
 {
     struct gemm_work w;
-    w.n0 = index % a->n_tiles * GEMM_COLUMNS;
-    index /= a->n_tiles;
-    w.head = index % a->heads;
-    index /= a->heads;
-    w.batch = index % a->batch;
-    w.m0 = (a->m_tiles - 1 - index / a->batch) * rows;
+    w.n0 = gemm_divide_by(&index, a->n_tiles) * GEMM_COLUMNS;
+    w.head = gemm_divide_by(&index, a->heads);
+    w.batch = gemm_divide_by(&index, a->batch);
+    w.m0 = (a->m_tiles - 1 - index) * rows;
     return w;
 }
 
