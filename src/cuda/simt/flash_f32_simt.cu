@@ -47,6 +47,7 @@ enum {
 static_assert(FF_ROWS == 64 && FS_BN == 128 && FF_WIDTH == 128 && FF_THREADS == 128, "a warp has 32 x 64");
 
 struct ff_shared : fs_rows<FF_ROWS> {
+    struct fs_work work;
     float m[2][FF_ROWS];                    /* running maximum of each row, before and after the tile at work */
     float half[2][FF_ROWS];                 /* what the two warps of a row have each of it */
 };
@@ -391,25 +392,12 @@ __device__ __forceinline__ void ff_fold(struct ff_spans *spans, const float *m, 
     }
 }
 
-/* Columns column .. column + 3 of a row of O, those below dv. */
-__device__ __forceinline__ void ff_store_four(float *row, int64_t stride, int column, int dv, bool fours, const float *value)
-{
-    if (fours && column + 4 <= dv) {
-        *(float4 *)(row + column) = make_float4(value[0], value[1], value[2], value[3]);
-        return;
-    }
-#pragma unroll
-    for (int x = 0; x < 4; x++)
-        if (column + x < dv)
-            row[(column + x) * stride] = value[x];
-}
-
 /* Writes O and LSE of the thread's rows, or the split's part of them. m: final maxima. Row sums go through sh->half. */
-__device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const struct problem *p, const struct fs_work &w,
-                                          ff_shared *sh, const float *m, const float *l, const struct ff_lane &at,
-                                          float (*o)[8])
+__device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const struct problem *p, ff_shared *sh,
+                                          const float *m, const float *l, const struct ff_lane &at, float (*o)[8])
 {
     const struct seq *const s = &sh->seq;
+    const struct fs_work &w = sh->work;
     float mine = 0.0f;
 #pragma unroll
     for (int r = 0; r < 8; r++) {
@@ -434,10 +422,13 @@ __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const
         for (int c = 0; c < 8; c++)
             value[c] = split ? (dead ? 0.0f : o[r][c]) : flash_result(dead, o[r][c], factor);
         float *const out = split ? a->parts_o + part * p->dv : (float *)view_at(&p->o, s->q_batch, h, s->q_row + i, 0);
+        const int64_t stride = split ? 1 : p->o.stride[3];
 #pragma unroll
-        for (int x = 0; x < 2; x++)
-            ff_store_four(out, split ? 1 : p->o.stride[3], at.column + 32 * x, (int)p->dv, split ? p->dv % 4 == 0 : a->o_fours,
+        for (int x = 0; x < 2; x++) {
+            const int column = at.column + 32 * x;
+            fs_store_four(out + column * stride, stride, (int)p->dv - column, split ? p->dv % 4 == 0 : a->o_fours,
                           value + 4 * x);
+        }
         if (split && leader) {
             a->parts_ml[2 * part] = dead ? minus_infinity() : max;
             a->parts_ml[2 * part + 1] = dead ? 0.0f : sum;
@@ -468,8 +459,10 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct fs_work w = fs_work_of(a, index);
         __syncthreads();                             /* the last item's readers are done */
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             sh.seq = seq_get(p, w.n);
+            sh.work = w;
+        }
         __syncthreads();
         if (w.tile * FF_ROWS >= sh.seq.rows * p->group)
             continue;
@@ -498,6 +491,7 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const
         int m = 0, stage = 0;                        /* which of sh.m is current; float of the ring at work */
         struct ff_feed feed;
         feed.tiles = first < last ? (int)(last - first) : 0;
+        const int feed_tiles = feed.tiles;
         const int v_last = feed.tiles ? (int)((clamp64(sh.max_end - (last - 1) * FS_BN, 1, FS_BN) + FF_CHUNK - 1) / FF_CHUNK) : 0;
         if (feed.tiles) {
             const int64_t row = sh.seq.k_row + first * FS_BN;
@@ -513,7 +507,8 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const
             for (int x = 0; x < FF_STAGES - 1; x++)
                 ff_bring(p, &feed, k_chunks, v_last, ring);
         }
-        for (int64_t t = first; t < last; t++) {
+        int64_t j0 = first * FS_BN;
+        for (int left = feed_tiles; left > 0; left--, j0 += FS_BN) {
             float s[8][8];
 #pragma unroll
             for (int x = 0; x < 64; x++)
@@ -526,13 +521,13 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const
                 ff_scores(q + c * FF_CHUNK * FF_Q_PITCH + at.row, memory + stage, k_at, s);
                 stage = stage == (FF_STAGES - 1) * FF_CHUNK_FLOATS ? 0 : stage + FF_CHUNK_FLOATS;
             }
-            bool hides = ff_finish_scores(p, &sh, t * FS_BN, at, s);
+            bool hides = ff_finish_scores(p, &sh, j0, at, s);
             ff_maxima(&sh, at, s);
             hides = __syncthreads_or(hides);
             ff_softmax(&sh, m, p_shared, l, at, s, o);
             m ^= 1;
 
-            const int v_chunks = t + 1 == last ? v_last : FF_V_CHUNKS;
+            const int v_chunks = left > 1 ? FF_V_CHUNKS : v_last;
 #pragma unroll 1
             for (int c = 0; c < v_chunks; c++) {
                 float chain[8][8];
@@ -552,12 +547,12 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const
                     o[x / 8][x % 8] = __fadd_rn(o[x / 8][x % 8], chain[x / 8][x % 8]);
                 stage = stage == (FF_STAGES - 1) * FF_CHUNK_FLOATS ? 0 : stage + FF_CHUNK_FLOATS;
             }
-            if ((t + 1) % FS_SPAN == 0 && t + 1 < last)
+            if (left > 1 && (int)(j0 / FS_BN) % FS_SPAN == FS_SPAN - 1)
                 ff_fold<false>(&spans, sh.m[m], at, a->zero, o);
         }
         if (folds)
             ff_fold<true>(&spans, sh.m[m], at, a->zero, o);
-        ff_finish(a, p, w, &sh, sh.m[m], l, at, o);
+        ff_finish(a, p, &sh, sh.m[m], l, at, o);
     }
 }
 

@@ -23,6 +23,12 @@ struct plan {
     size_t bytes;               /* workspace; SIZE_MAX: more than can be */
 };
 
+bool qattn__flash_in_fours(const struct view *t)
+{
+    return t->stride[3] == 1 && t->stride[0] % 4 == 0 && t->stride[1] % 4 == 0 && t->stride[2] % 4 == 0 &&
+           (uintptr_t)t->data % 16 == 0;
+}
+
 static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
@@ -139,13 +145,6 @@ int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_ar
                               stream, "flash_simt_combine");
 }
 
-/* Neighbours along D side by side, every four of them 16-byte aligned. */
-static bool in_fours(const struct view *t)
-{
-    return t->stride[3] == 1 && t->stride[0] % 4 == 0 && t->stride[1] % 4 == 0 && t->stride[2] % 4 == 0 &&
-           (uintptr_t)t->data % 16 == 0;
-}
-
 /* The shapes of flash_f32_simt.cu; it also asks for rows of k and v on 16 bytes. */
 static bool has_f32_shape(const struct problem *p, int shared_limit)
 {
@@ -161,7 +160,7 @@ static int32_t make_f32_plan(const struct problem *p, struct plan *plan)
 {
     struct flash_simt_args *const a = &plan->args;
     *plan = (struct plan){ .f32 = true, .shared_bytes = f32_shared_bytes(p), .blocks_max = INT64_MAX };
-    a->o_fours = in_fours(&p->o);
+    a->o_fours = qattn__flash_in_fours(&p->o);
     QATTN_TRY(qattn__flash_items(p, FF_ROWS, FF_WIDTH, FS_BN, a));
     plan->bytes = qattn__flash_parts(p, a, NULL);
     return QATTN_OK;
@@ -223,7 +222,7 @@ int32_t qattn__simt_flash(const struct problem *p, qattn_stream stream)
     struct problem_param packed;
     int limit = 0;
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
-    QATTN_TRY((has_f32_shape(p, limit) && in_fours(&p->k) && in_fours(&p->v) ? make_f32_plan : make_plan)(p, &plan));
+    QATTN_TRY((has_f32_shape(p, limit) && qattn__flash_in_fours(&p->k) && qattn__flash_in_fours(&p->v) ? make_f32_plan : make_plan)(p, &plan));
     if (plan.span_bytes)
         plan.args.spans = (float *)(void *)p->workspace;
     (void)qattn__flash_parts(p, &plan.args, p->workspace + plan.span_bytes);

@@ -51,6 +51,8 @@ const void *qattn__flash_f32_simt(void);
 /* Brings the parts of splits together, (struct flash_simt_args ..., struct problem_param): 8 warps a block, a warp a row. */
 const void *qattn__flash_simt_combine(void);
 
+/* Neighbours along D of an f32 tensor lie side by side, and every four of them on 16 bytes. */
+bool qattn__flash_in_fours(const struct view *t);
 /* For launchers of kernels that share items, parts and the second kernel: fills n .. num_splits and work of `a`. */
 int32_t qattn__flash_items(const struct problem *p, int64_t rows_of_tile, int64_t width_of_tile, int64_t keys_of_tile,
                            struct flash_simt_args *a);

@@ -55,20 +55,13 @@ bool qattn__sm80_tf32_supports(const struct problem *p, char *why, size_t cap)
     return bytes <= (size_t)limit;
 }
 
-/* Neighbours along D side by side, every four of them 16-byte aligned. */
-static bool in_fours(const struct view *t)
-{
-    return t->stride[3] == 1 && t->stride[0] % 4 == 0 && t->stride[1] % 4 == 0 && t->stride[2] % 4 == 0 &&
-           (uintptr_t)t->data % 16 == 0;
-}
-
 static int32_t make_plan(const struct problem *p, enum tf32_shape *shape, struct tf32_args *args)
 {
     int limit = 0;
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     *shape = choose_shape(p, (size_t)limit);
-    *args = (struct tf32_args){ .q_fours = in_fours(&p->q), .k_fours = in_fours(&p->k),
-                                .v_fours = in_fours(&p->v), .o_fours = in_fours(&p->o) };
+    *args = (struct tf32_args){ .q_fours = qattn__flash_in_fours(&p->q), .k_fours = qattn__flash_in_fours(&p->k),
+                                .v_fours = qattn__flash_in_fours(&p->v), .o_fours = qattn__flash_in_fours(&p->o) };
     return qattn__flash_items(p, tile_rows[*shape], tile_width[*shape], tile_keys[*shape], &args->item);
 }
 

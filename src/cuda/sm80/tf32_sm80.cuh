@@ -394,19 +394,6 @@ __device__ __forceinline__ void tf32_softmax(float (*s)[4], struct tf32_state *s
 
 /* ---------------------------------------------------------------- the end */
 
-/* Four columns from x on of one row of O. */
-__device__ __forceinline__ void tf32_store_four(float *to, int64_t stride, int left, bool fours, const float *value)
-{
-    if (fours && left >= 4) {
-        *(float4 *)to = make_float4(value[0], value[1], value[2], value[3]);
-        return;
-    }
-#pragma unroll
-    for (int x = 0; x < 4; x++)
-        if (x < left)
-            to[x * stride] = value[x];
-}
-
 /* Writes O and LSE of the thread's rows, or the split's part of them. */
 template <int DV, int W>
 __device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const struct problem *p, const struct fs_work &w,
@@ -437,7 +424,7 @@ __device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const 
 #pragma unroll
                 for (int x = 0; x < 4; x++)
                     value[x] = split ? (dead ? 0.0f : o[n + x][2 * half + e]) : flash_result(dead, o[n + x][2 * half + e], factor);
-                tf32_store_four(out + d * stride, stride, (int)p->dv - d, split ? p->dv % 4 == 0 : args->o_fours, value);
+                fs_store_four(out + d * stride, stride, (int)p->dv - d, split ? p->dv % 4 == 0 : args->o_fours, value);
             }
         if (lane.c != 0)
             continue;
