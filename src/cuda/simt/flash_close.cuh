@@ -19,7 +19,8 @@ __device__ __forceinline__ void flash_close(const struct problem *p, int64_t h, 
     const float top = fmaxf(max, sink), weight = exp_below(max, top);
     const float total = __fadd_rn(__fmul_rn(sum, weight), exp_below(sink, top));
     *factor = sum == 0.0f ? 0.0f : __fdiv_rn(weight, total);
-    *lse = p->flags & QATTN_FLAG_LSE_BASE2 ? __fadd_rn(__fmul_rn(top, LOG2_E), log2f(total)) : __fadd_rn(top, logf(total));
+    *lse = p->flags & QATTN_FLAG_LSE_BASE2 ? __fadd_rn(__fmul_rn(top, LOG2_E), log2f(total))
+                                           : __fadd_rn(top, logf(total));
     if (dead)
         *lse = minus_infinity();
 }

@@ -2,8 +2,9 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * The one-pass attention of flash_simt.cuh for f32, where the multiply-adds themselves are the cost: many rows, D and Dv
- * up to 128, rows of K and V on 16 bytes, no pages. Everything else (masks, bias, lengths, splits) is as there.
+ * The one-pass attention of flash_simt.cuh for f32, where the multiply-adds themselves are the
+ * cost: many rows, D and Dv up to 128, rows of K and V on 16 bytes, no pages. Everything else
+ * (masks, bias, lengths, splits) is as there.
  *
  * A block of 4 warps computes 64 query rows of one KV head against 128 keys at a time; two blocks a multiprocessor, so
  * that one multiplies while the other waits at a barrier or works on its softmax:
@@ -12,11 +13,12 @@
  *     P            = e^(scale S - m)        m is the running row maximum
  *     O [64][128]  = O e^(m_old - m) + P V  in chunks of 16 keys
  *
- * Who does what: warp (wy, wx) owns rows 32 wy and keys, or columns of V, 64 wx of both products; a thread (ty, tx) of it
- * rows 4 ty + 16 x + 0..3 and columns 4 tx + 32 x + 0..3: 8 x 8 sums, 16 floats of shared memory for 64 multiply-adds. Of
- * both products one factor is read along the sums (Q^T, V: four rows or columns a read), the other along k (K, P: four
- * k a read), and the second is the one that stays for 8 multiply-adds in a row: so three operands never come
- * from one bank of registers.
+ * Who does what: warp (wy, wx) owns rows 32 wy and keys, or columns of V, 64 wx of both products; a
+ * thread (ty, tx) of it rows 4 ty + 16 x + 0..3 and columns 4 tx + 32 x + 0..3: 8 x 8 sums, 16
+ * floats of shared memory for 64 multiply-adds. Of both products one factor is read along the sums
+ * (Q^T, V: four rows or columns a read), the other along k (K, P: four k a read), and the second is
+ * the one that stays for 8 multiply-adds in a row: so three operands never come from one bank of
+ * registers.
  *
  * Shared memory, in floats (109 KB at D 128):
  *     ring [4][2048]            chunks of K [128 keys][16 of d] or V [16 keys][128], by cp.async, three ahead of the
@@ -90,8 +92,9 @@ __device__ __forceinline__ float ff_lanes_sum(float x)
 
 /* ---------------------------------------------------------------- memory to shared memory */
 
-/* Float at which piece `piece` (four d) of a key lies in a chunk of K: bits 0 and 2 of the key change places, so that the
- * 8 keys 4 tx + constant, which a warp reads at once, lie in different banks. */
+/* Float at which piece `piece` (four d) of a key lies in a chunk of K: bits 0 and 2 of the key
+ * change places, so that the 8 keys 4 tx + constant, which a warp reads at once, lie in different
+ * banks. */
 __device__ __forceinline__ int ff_place_k(int key, int piece)
 {
     const int line = (key & ~5) | (key >> 2 & 1) | (key & 1) << 2;
@@ -154,7 +157,8 @@ __device__ __forceinline__ void ff_copy_v(const struct problem *p, const struct 
 }
 
 /* Starts the copy of the next chunk, if there is one. v_last: chunks of V that the last tile has. */
-__device__ __forceinline__ void ff_bring(const struct problem *p, struct ff_feed *f, int k_chunks, int v_last, uint32_t ring)
+__device__ __forceinline__ void ff_bring(const struct problem *p, struct ff_feed *f, int k_chunks, int v_last,
+                                         uint32_t ring)
 {
     if (f->tiles > 0) {
         const int v_chunks = f->tiles == 1 ? v_last : FF_V_CHUNKS;
@@ -204,7 +208,8 @@ __device__ __forceinline__ void ff_read(const float *from, int near, float *out)
     }
 }
 
-/* s += Q K^T over the 16 d of a chunk. q: of the thread's rows. k_at: where pieces 0 .. 3 of the thread's first key lie. */
+/* s += Q K^T over the 16 d of a chunk. q: of the thread's rows. k_at: where pieces 0 .. 3 of the
+ * thread's first key lie. */
 __device__ __forceinline__ void ff_scores(const float *q, const float *chunk, const int *k_at, float (*s)[8])
 {
 #pragma unroll
@@ -334,7 +339,8 @@ __device__ __forceinline__ void ff_maxima(ff_shared *sh, const struct ff_lane &a
     sh->half[at.wx][ff_row(at.row, at.tx)] = mine;
 }
 
-/* Online softmax of the tile: P to shared memory, m, l and O brought to the new maximum. m: which of sh->m is the old one. */
+/* Online softmax of the tile: P to shared memory, m, l and O brought to the new maximum. m: which
+ * of sh->m is the old one. */
 __device__ __forceinline__ void ff_softmax(ff_shared *sh, int m, float *p_shared, float *l, const struct ff_lane &at,
                                            float (*s)[8], float (*o)[8])
 {
@@ -401,7 +407,8 @@ __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const
     float mine = 0.0f;
 #pragma unroll
     for (int r = 0; r < 8; r++) {
-        const float sum = ff_lanes_sum(__fadd_rn(l[r * FF_THREADS + threadIdx.x], l[FF_L + r * FF_THREADS + threadIdx.x]));
+        const float sum =
+            ff_lanes_sum(__fadd_rn(l[r * FF_THREADS + threadIdx.x], l[FF_L + r * FF_THREADS + threadIdx.x]));
         mine = at.tx == r ? sum : mine;
     }
     sh->half[at.wx][ff_row(at.row, at.tx)] = mine;
@@ -441,13 +448,15 @@ __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const
 /* ---------------------------------------------------------------- kernel */
 
 static __global__ void __launch_bounds__(FF_THREADS, 2)
-flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const __grid_constant__ struct problem_param packed)
+flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
+                      const __grid_constant__ struct problem_param packed)
 {
     extern __shared__ __align__(16) float memory[];
     __shared__ ff_shared sh;
     const struct problem *const p = problem_of(&packed);
     const struct flash_simt_args *const a = &args;
-    float *const p_shared = memory + FF_STAGES * FF_CHUNK_FLOATS, *const l = p_shared + FF_ROWS * FS_BN, *const q = l + 2 * FF_L;
+    float *const p_shared = memory + FF_STAGES * FF_CHUNK_FLOATS, *const l = p_shared + FF_ROWS * FS_BN,
+                 *const q = l + 2 * FF_L;
     const uint32_t ring = shared_address(memory);
     const struct ff_lane at = ff_lane_of();
     const int k_chunks = p->d > FF_CHUNK ? (int)((p->d + FF_CHUNK - 1) / FF_CHUNK) : 1;
@@ -492,7 +501,7 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args, const
         struct ff_feed feed;
         feed.tiles = first < last ? (int)(last - first) : 0;
         const int feed_tiles = feed.tiles;
-        const int v_last = feed.tiles ? (int)((clamp64(sh.max_end - (last - 1) * FS_BN, 1, FS_BN) + FF_CHUNK - 1) / FF_CHUNK) : 0;
+        const int v_last = (int)(clamp64(sh.max_end - (last - 1) * FS_BN, 1, FS_BN) + FF_CHUNK - 1) / FF_CHUNK;
         if (feed.tiles) {
             const int64_t row = sh.seq.k_row + first * FS_BN;
             feed.keys = sh.seq.len_k - first * FS_BN;

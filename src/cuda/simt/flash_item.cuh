@@ -68,8 +68,8 @@ template <int BM> __device__ void fs_setup_rows(const struct problem *p, const s
 
 /* The key tiles [first, last) of `keys` keys each that the item's split has. */
 template <int BM>
-__device__ __forceinline__ void fs_split_of(const struct flash_simt_args *a, const fs_rows<BM> *sh, int64_t split, int keys,
-                                            int64_t *first, int64_t *last)
+__device__ __forceinline__ void fs_split_of(const struct flash_simt_args *a, const fs_rows<BM> *sh,
+                                            int64_t split, int keys, int64_t *first, int64_t *last)
 {
     *first = sh->min_begin / keys;
     *last = sh->max_end > sh->min_begin ? (sh->max_end + keys - 1) / keys : *first;

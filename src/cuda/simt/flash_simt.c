@@ -136,13 +136,14 @@ size_t qattn__flash_parts(const struct problem *p, struct flash_simt_args *a, ch
     return ml_bytes > SIZE_MAX / 4 || bytes > SIZE_MAX / 4 ? SIZE_MAX : bytes + ml_bytes;
 }
 
-int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_args *a, void **params, qattn_stream stream)
+int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_args *a, void **params,
+                             qattn_stream stream)
 {
     if (a->num_splits == 1)
         return QATTN_OK;
     const int64_t rows = p->n * p->cap_q * p->hq;    /* work counts no fewer */
-    return qattn__cuda_launch(qattn__flash_simt_combine(), blocks_of(rows, COMBINE_WARPS), 32 * COMBINE_WARPS, 0, params,
-                              stream, "flash_simt_combine");
+    return qattn__cuda_launch(qattn__flash_simt_combine(), blocks_of(rows, COMBINE_WARPS), 32 * COMBINE_WARPS,
+                              0, params, stream, "flash_simt_combine");
 }
 
 /* The shapes of flash_f32_simt.cu; it also asks for rows of k and v on 16 bytes. */
@@ -178,7 +179,8 @@ static int32_t make_plan(const struct problem *p, struct plan *plan)
     plan->shared_bytes = shared_bytes(p, plan->shape, a->q_resident);
     plan->blocks_max = INT64_MAX;
     if (has_spans(p)) {
-        a->spans_shared = plan->shared_bytes + span_bytes(plan->shape) + static_bytes[plan->shape] <= (size_t)shared_limit;
+        a->spans_shared =
+            plan->shared_bytes + span_bytes(plan->shape) + static_bytes[plan->shape] <= (size_t)shared_limit;
         if (a->spans_shared)
             plan->shared_bytes += span_bytes(plan->shape);
         else
@@ -222,7 +224,8 @@ int32_t qattn__simt_flash(const struct problem *p, qattn_stream stream)
     struct problem_param packed;
     int limit = 0;
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
-    QATTN_TRY((has_f32_shape(p, limit) && qattn__flash_in_fours(&p->k) && qattn__flash_in_fours(&p->v) ? make_f32_plan : make_plan)(p, &plan));
+    const bool f32 = has_f32_shape(p, limit) && qattn__flash_in_fours(&p->k) && qattn__flash_in_fours(&p->v);
+    QATTN_TRY(f32 ? make_f32_plan(p, &plan) : make_plan(p, &plan));
     if (plan.span_bytes)
         plan.args.spans = (float *)(void *)p->workspace;
     (void)qattn__flash_parts(p, &plan.args, p->workspace + plan.span_bytes);
@@ -230,7 +233,8 @@ int32_t qattn__simt_flash(const struct problem *p, qattn_stream stream)
     problem_pack(&packed, p);
     void *params[] = { &plan.args, &packed };
     const void *const kernel = plan.f32 ? qattn__flash_f32_simt() : qattn__flash_simt(p->k.dtype, plan.shape);
-    QATTN_TRY(qattn__cuda_launch(kernel, blocks, plan.f32 ? (int)FF_THREADS : (int)FS_THREADS, plan.shared_bytes, params, stream,
+    QATTN_TRY(qattn__cuda_launch(kernel, blocks, plan.f32 ? (int)FF_THREADS : (int)FS_THREADS,
+                                 plan.shared_bytes, params, stream,
                                  plan.f32 ? "flash_f32_simt_kernel" : "flash_simt_kernel"));
     return qattn__flash_combine(p, &plan.args, params, stream);
 }

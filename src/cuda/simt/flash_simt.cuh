@@ -17,11 +17,11 @@
  * registers: 64 + 64 at RM 8, NV 2. A step over one element of D or one key is then 64 multiply-adds for 16 floats
  * read from shared memory. The 16 threads of a row are neighbouring lanes, so row maxima are shuffles.
  *
- * Shared memory, in floats (BM 128, D 128: 226 KB; the launcher keeps Q out where it does not fit):
- *     q      [D up to 16][BM + 4]   the tile's queries, transposed; or two chunks [16][BM + 4], reloaded per key tile
+ * Shared memory, in floats and in this order (BM 128, D 128: 226 KB; the launcher keeps Q out where it does not fit):
  *     ring   [2][16][W]             the chunk of K^T or V at work and the next one; W = max(128, 64 NV) + 4
  *     p      [128][BM + 4]          P transposed, keys in the order of slot_of
- *     spans  [BM][64 NV]            O of the spans before this one, each thread its own; in memory where it does not fit
+ *     spans  [BM][64 NV]            O of the spans before this one, each thread its own; or in memory
+ *     q      [D up to 16][BM + 4]   the tile's queries, transposed; or two chunks [16][BM + 4], reloaded per key tile
  * Chunks run through one double-buffered sequence K0 .. Kn V0 .. V7 K0 ..: while one is multiplied, the next one is on
  * its way through registers; one barrier per chunk.
  *
@@ -29,14 +29,16 @@
  * bound it: 4 Hq Sq Sk D / (fp32 peak). Tiles no row sees are skipped; inside a tile masks cost a comparison per score,
  * and nothing where the whole tile is seen.
  *
- * Long sums: a chain of n additions of like numbers loses up to n/3 roundings, all in one direction. P V is summed in chains
- * of 16 keys, 32 chains make a span of 512, and spans are added with what each rounding took (Kahan 1965), of which 8
- * bits suffice: a packed bf16. Row sums carry their own remainder. So the error does not grow with the keys.
+ * Long sums: a chain of n additions of like numbers loses up to n/3 roundings, all in one
+ * direction. P V is summed in chains of 16 keys, 32 chains make a span of 512, and spans are added
+ * with what each rounding took (Kahan 1965), of which 8 bits suffice: a packed bf16. Row sums carry
+ * their own remainder. So the error does not grow with the keys.
  *
- * Bits: a row's result is a function of its own query, keys and positions. The sums over D and over keys run in
- * ascending order with _rn arithmetic, key tiles, chains and spans start at multiples of their length, and neither RM nor
- * NV nor the group changes the order, so prefill, decode, packed and paged calls agree. A tile that a row does not see leaves its state alone:
- * the maximum stays, e^0 = 1, and -0 is added.
+ * Bits: a row's result is a function of its own query, keys and positions. The sums over D and over
+ * keys run in ascending order with _rn arithmetic, key tiles, chains and spans start at multiples
+ * of their length, and neither RM nor NV nor the group changes the order, so prefill, decode,
+ * packed and paged calls agree. A tile that a row does not see leaves its state alone: the maximum
+ * stays, e^0 = 1, and -0 is added.
  *
  * Non-finite V (design rule 4): a hidden key's P is -0. A chunk of V that holds NaN or infinity, found while it is
  * loaded, is multiplied by a second loop that leaves out hidden pairs.
@@ -59,13 +61,13 @@ template <int RM, int NV> struct fs_tile {
 
 /* Facts of the tile at work. */
 template <int BM> struct fs_shared : fs_rows<BM> {
-    float m[BM], l[BM], l_low[BM];          /* running maximum of each row, sum of e^(s - m), and what rounding took of it */
+    float m[BM], l[BM], l_low[BM];          /* running maximum, sum of e^(s - m), what rounding took of it */
     float m_span[BM];                       /* the maximum that the spans before this one are scaled to */
     int64_t k_at[2][FS_BN], v_at[2][FS_BN]; /* of the keys of this tile and the next */
 };
 
-/* The place of key j of a tile in p: the four floats a thread stores for each of its keys then fall into different banks
- * across tx. */
+/* The place of key j of a tile in p: the four floats a thread stores for each of its keys then fall
+ * into different banks across tx. */
 __device__ __forceinline__ constexpr int fs_slot_of(int j)
 {
     return ((j >> 6) * 4 + (j & 3)) * 16 + ((j >> 2) & 15);
@@ -81,8 +83,9 @@ __device__ __forceinline__ void fs_place_keys(const struct problem *p, const str
 
 /* out = the thread's share of K[j0 + row][d0 + k]. */
 template <class T>
-__device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct fs_work &w, const struct seq *s,
-                                           const struct tile_lane &lane, const int64_t *at, int64_t j0, int64_t d0, float *out)
+__device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct fs_work &w,
+                                           const struct seq *s, const struct tile_lane &lane, const int64_t *at,
+                                           int64_t j0, int64_t d0, float *out)
 {
     typedef tile_share<FS_BN> share;
     const int64_t d_stride = p->k.stride[3];
@@ -103,8 +106,9 @@ __device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct
 
 /* out = the thread's share of V[j0 + first + k][slice + row]: here the rows of the step are columns of V. */
 template <class T, int NV>
-__device__ __forceinline__ void fs_fetch_v(const struct problem *p, const struct fs_work &w, const struct seq *s,
-                                           const struct tile_lane &lane, const int64_t *at, int64_t j0, int first, float *out)
+__device__ __forceinline__ void fs_fetch_v(const struct problem *p, const struct fs_work &w,
+                                           const struct seq *s, const struct tile_lane &lane, const int64_t *at,
+                                           int64_t j0, int first, float *out)
 {
     typedef tile_share<64 * NV> share;
     const int64_t d_stride = p->v.stride[3], slice = w.slice * (64 * NV);
@@ -125,8 +129,8 @@ __device__ __forceinline__ void fs_fetch_v(const struct problem *p, const struct
 
 /* q[d][r] for d0 <= d < d0 + count (a multiple of 16), 0 beyond D and where there is no row. */
 template <int BM, int PITCH>
-__device__ void fs_load_q(const struct problem *p, const struct fs_work &w, const fs_shared<BM> *sh, int64_t d0, int count,
-                          float *q)
+__device__ void fs_load_q(const struct problem *p, const struct fs_work &w, const fs_shared<BM> *sh, int64_t d0,
+                          int count, float *q)
 {
     for (int x = threadIdx.x; x < count * BM; x += FS_THREADS) {
         /* 8 neighbouring d of a row, then the next row: whole 32-byte sectors of f32, and no two lanes in one bank */
@@ -145,8 +149,8 @@ __device__ void fs_load_q(const struct problem *p, const struct fs_work &w, cons
 
 /* From S to final scores: -inf where hidden. */
 template <int RM>
-__device__ __forceinline__ void fs_finish_scores(const struct problem *p, const fs_shared<16 * RM> *sh, int64_t j0, int ty,
-                                                 int tx, float (*s)[8])
+__device__ __forceinline__ void fs_finish_scores(const struct problem *p, const fs_shared<16 * RM> *sh,
+                                                 int64_t j0, int ty, int tx, float (*s)[8])
 {
     const bool whole = j0 >= sh->max_begin && j0 + FS_BN <= sh->min_end, terms = score_has_terms(p);
     const float scale = p->scale;
@@ -180,11 +184,11 @@ __device__ __forceinline__ void fs_finish_scores(const struct problem *p, const 
     }
 }
 
-/* Online softmax of the tile: P to shared memory, m, l and O brought to the new maximum. The 16 threads of a row read m and
- * agree by shuffles; thread r of them keeps the books of the r-th row. */
+/* Online softmax of the tile: P to shared memory, m, l and O brought to the new maximum. The 16
+ * threads of a row read m and agree by shuffles; thread r of them keeps the books of the r-th row. */
 template <int RM, int NV>
-__device__ __forceinline__ void fs_softmax(float (*s)[8], fs_shared<16 * RM> *sh, float (*o)[4 * NV], float *p_shared, int ty,
-                                           int tx)
+__device__ __forceinline__ void fs_softmax(float (*s)[8], fs_shared<16 * RM> *sh, float (*o)[4 * NV],
+                                           float *p_shared, int ty, int tx)
 {
     constexpr int pitch = fs_tile<RM, NV>::pitch_m;
     float my_top = 0.0f, my_keep = 0.0f, my_sum = 0.0f;
@@ -255,9 +259,10 @@ template <int RM, int NV> __device__ __forceinline__ void fs_add(float (*o)[4 * 
             o[r][c] = __fadd_rn(o[r][c], chain[r][c]);
 }
 
-/* A span ends: the thread's o joins what the spans before it left, in `spans` and (what rounding took) `low`. `last`: the
- * sum stays in o; else o is 0 afterwards. `zero` is 0, which the compiler does not know: so `low` stays in local memory. In
- * registers it drives others out of the loops (4k keys: 5008 us instead of 4336), and declared volatile it costs as much. */
+/* A span ends: the thread's o joins what the spans before it left, in `spans` and (what rounding
+ * took) `low`. `last`: the sum stays in o; else o is 0 afterwards. `zero` is 0, which the compiler
+ * does not know: so `low` stays in local memory. In registers it drives others out of the loops (4k
+ * keys: 5008 us instead of 4336), and declared volatile it costs as much. */
 template <int RM, int NV, bool last>
 __device__ __forceinline__ void fs_fold(fs_shared<16 * RM> *sh, float4 *spans, uint32_t (*low)[2 * NV],
                                         float (*o)[4 * NV], int ty, int tx, int zero)
@@ -295,8 +300,8 @@ __device__ __forceinline__ void fs_fold(fs_shared<16 * RM> *sh, float4 *spans, u
 
 /* o = P V over the 16 keys first .. first + 15 of the tile. `bad`: leave out hidden pairs. */
 template <int RM, int NV>
-__device__ __forceinline__ void fs_multiply_v(const float *p_shared, int first, const float *v, int v_pitch, bool bad, int ty,
-                                              int tx, float (*o)[4 * NV])
+__device__ __forceinline__ void fs_multiply_v(const float *p_shared, int first, const float *v, int v_pitch,
+                                              bool bad, int ty, int tx, float (*o)[4 * NV])
 {
     constexpr int pitch = fs_tile<RM, NV>::pitch_m;
     const float *const lines = p_shared + ((first >> 6) * 64 + ((first >> 2) & 15)) * pitch;
@@ -378,7 +383,8 @@ __device__ void fs_finish(const struct flash_simt_args *a, const struct problem 
 /* T: stored type of k and v. */
 template <class T, int RM, int NV>
 __global__ void __launch_bounds__(FS_THREADS, RM == 1 ? 2 : 1)
-flash_simt_kernel(const __grid_constant__ struct flash_simt_args args, const __grid_constant__ struct problem_param packed)
+flash_simt_kernel(const __grid_constant__ struct flash_simt_args args,
+                  const __grid_constant__ struct problem_param packed)
 {
     typedef fs_tile<RM, NV> tile;
     static_assert(sizeof(fs_shared<tile::bm>) <= (RM == 8 ? FS_STATIC_128 : RM == 4 ? FS_STATIC_64 : FS_STATIC_16),
@@ -391,9 +397,11 @@ flash_simt_kernel(const __grid_constant__ struct flash_simt_args args, const __g
     float *const spans_shared = p_shared + tile::p_floats;
     float *const q_shared = spans_shared + (a->spans_shared ? tile::span_floats : 0);
     float4 *const spans = (float4 *)(a->spans ? a->spans + (int64_t)blockIdx.x * tile::span_floats : spans_shared);
-    const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4, chunks = p->d > FS_BK ? (int)((p->d + FS_BK - 1) / FS_BK) : 1;
+    const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    const int chunks = p->d > FS_BK ? (int)((p->d + FS_BK - 1) / FS_BK) : 1;
     const bool resident = a->q_resident;
-    const struct tile_lane k_lane = tile_lane_of<FS_BN>(a->k_along_d), v_lane = tile_lane_of<tile::width>(!a->v_along_d);
+    const struct tile_lane k_lane = tile_lane_of<FS_BN>(a->k_along_d);
+    const struct tile_lane v_lane = tile_lane_of<tile::width>(!a->v_along_d);
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct fs_work w = fs_work_of(a, index);
@@ -450,8 +458,9 @@ flash_simt_kernel(const __grid_constant__ struct flash_simt_args args, const __g
                         fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[keys], j0, (c + 1) * FS_BK, staged);
                     else
                         fs_fetch_v<T, NV>(p, w, &sh.seq, v_lane, sh.v_at[keys], j0, 0, staged);
-                    tile_multiply<RM, 2>(q_shared + (resident ? c * FS_BK : (c & 1) * FS_BK) * tile::pitch_m, tile::pitch_m,
-                                      ring + buffer * tile::ring_floats, tile::ring_pitch, ty, tx, s);
+                    tile_multiply<RM, 2>(q_shared + (resident ? c * FS_BK : (c & 1) * FS_BK) * tile::pitch_m,
+                                         tile::pitch_m, ring + buffer * tile::ring_floats, tile::ring_pitch, ty,
+                                         tx, s);
                     if (c + 1 == chunks)
                         break;
                     buffer ^= 1;
@@ -480,12 +489,13 @@ flash_simt_kernel(const __grid_constant__ struct flash_simt_args args, const __g
                         fs_fetch_v<T, NV>(p, w, &sh.seq, v_lane, sh.v_at[keys], j0, (c + 1) * FS_BK, staged);
                     else if (t + 1 < last)
                         fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[keys ^ 1], j0 + FS_BN, 0, staged);
-                    fs_multiply_v<RM, NV>(p_shared, c * FS_BK, ring + buffer * tile::ring_floats, tile::ring_pitch, bad, ty,
-                                          tx, chain);
+                    fs_multiply_v<RM, NV>(p_shared, c * FS_BK, ring + buffer * tile::ring_floats,
+                                          tile::ring_pitch, bad, ty, tx, chain);
                     fs_add<RM, NV>(o, chain);
                     buffer ^= 1;
                     if (more) {
-                        bad = tile_store<tile::width>(v_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
+                        bad = tile_store<tile::width>(v_lane, ring + buffer * tile::ring_floats,
+                                                      tile::ring_pitch, staged);
                     } else if (t + 1 < last) {
                         tile_store<FS_BN>(k_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
                         if (!resident)

@@ -12,10 +12,11 @@
 extern "C" {
 #endif
 
-enum { FS_THREADS = 256, FS_BN = 128, FS_BK = 16, FS_SPAN = 4 };    /* keys of a tile; elements of D, or keys, of a chunk;
-                                                                       tiles of a span */
+/* Threads; keys of a tile; elements of D, or keys, of a chunk; tiles of a span. */
+enum { FS_THREADS = 256, FS_BN = 128, FS_BK = 16, FS_SPAN = 4 };
 
-/* Shared memory that the kernel declares itself, at most, by rows of the tile. With 128 rows and D 256 there is just room for Q. */
+/* Shared memory that the kernel declares itself, at most, by rows of the tile. With 128 rows and D
+ * 256 there is just room for Q. */
 enum { FS_STATIC_128 = 13568, FS_STATIC_64 = 9 << 10, FS_STATIC_16 = 6 << 10 };
 
 /* The tile shapes: query rows (heads of a group counted apart) and columns of O. FS_128X64 exists for f32 alone: 16-bit
@@ -36,7 +37,7 @@ struct flash_simt_args {
     int32_t zero;               /* 0: fs_fold in flash_simt.cuh */
     int32_t o_fours;            /* flash_f32_simt.cu: four columns of O can be stored at once */
     int32_t spans_shared;       /* sums of spans lie in shared memory */
-    float  *spans;              /* or here, by block, of which there are then not more than multiprocessors; else NULL */
+    float  *spans;              /* or here, by block: then no more blocks than multiprocessors; else NULL */
 };
 
 /* Kernels (struct flash_simt_args, struct problem_param) for k and v of one stored type; NULL: no such shape. */
@@ -48,7 +49,8 @@ const void *qattn__flash_simt_byte(enum flash_simt_shape shape);
 const void *qattn__flash_simt(int32_t kv_dtype, enum flash_simt_shape shape);
 /* f32 with many rows. */
 const void *qattn__flash_f32_simt(void);
-/* Brings the parts of splits together, (struct flash_simt_args ..., struct problem_param): 8 warps a block, a warp a row. */
+/* Brings the parts of splits together, (struct flash_simt_args ..., struct problem_param): 8 warps
+ * a block, a warp a row. */
 const void *qattn__flash_simt_combine(void);
 
 /* Neighbours along D of an f32 tensor lie side by side, and every four of them on 16 bytes. */
@@ -59,7 +61,8 @@ int32_t qattn__flash_items(const struct problem *p, int64_t rows_of_tile, int64_
 /* Bytes of the parts, 0 without splits, SIZE_MAX: more than can be; with memory they are placed there. */
 size_t qattn__flash_parts(const struct problem *p, struct flash_simt_args *a, char *memory);
 /* Starts the second kernel where there are splits; params as for the first, whose first argument starts with `a`. */
-int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_args *a, void **params, qattn_stream stream);
+int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_args *a, void **params,
+                             qattn_stream stream);
 
 #ifdef __cplusplus
 }

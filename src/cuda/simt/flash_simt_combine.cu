@@ -6,7 +6,8 @@
  *
  *     m = max_s m_s,  w_s = e^(m_s - m),  o = sum_s w_s o_s / sum_s w_s l_s
  *
- * with the sink as one more term below, and with what each rounding of a sum took. Reads num_splits (Dv + 2) floats a row.
+ * with the sink as one more term below, and with what each rounding of a sum took. Reads num_splits
+ * (Dv + 2) floats a row.
  */
 #include "cuda/simt/flash_close.cuh"
 
@@ -35,7 +36,8 @@ combine_kernel(const __grid_constant__ struct flash_simt_args args, const __grid
             float o = 0.0f, o_low = 0.0f;
             for (int64_t k = 0; k < args.num_splits; k++) {
                 const int64_t part = k * args.part_rows + row;
-                sum_scaled(&o, &o_low, 1.0f, __fmul_rn(args.parts_o[part * p->dv + d], exp_below(args.parts_ml[2 * part], max)));
+                sum_scaled(&o, &o_low, 1.0f,
+                           __fmul_rn(args.parts_o[part * p->dv + d], exp_below(args.parts_ml[2 * part], max)));
             }
             store_any(view_at(&p->o, s.q_batch, h, s.q_row + i, d), p->o.dtype, flash_result(dead, o, factor));
         }

@@ -4,19 +4,22 @@
 /*
  * The product of gemm_simt_kernels.cu for f32 and many rows, where the multiply-adds themselves are the cost.
  *
- * A block of 4 warps computes one tile of C, 128 x 128, a warp 64 x 64 of it, a thread 16 x 8: 128 sums, and 24 floats of shared
- * memory for 128 multiply-adds. K goes in steps of 16, copied by cp.async, which passes no register, two steps ahead of
- * the multiplication. A thread takes k in fours: B's 4 x 8 values by 8 reads of 16 bytes, then for each of its 16 rows
- * one read of four k and 32 multiply-adds.
+ * A block of 4 warps computes one tile of C, 128 x 128, a warp 64 x 64 of it, a thread 16 x 8: 128
+ * sums, and 24 floats of shared memory for 128 multiply-adds. K goes in steps of 16, copied by
+ * cp.async, which passes no register, two steps ahead of the multiplication. A thread takes k in
+ * fours: B's 4 x 8 values by 8 reads of 16 bytes, then for each of its 16 rows one read of four k
+ * and 32 multiply-adds.
  *
- * Shared memory, 49 KB, two blocks a multiprocessor: three times A [128][16 of k] and B [16 of k][128 n + 4]. A is copied
- * 16 bytes at a time; the four pieces of a line are permuted by gemm_f32_place, so that 4 neighbouring rows, which a warp
- * reads at once, lie in different banks. B comes 16 bytes at a time where its n lie side by side; where its k do (Q K^T)
- * 4 bytes at a time, which transposes it. Operands with other strides come element by element.
+ * Shared memory, 49 KB, two blocks a multiprocessor: three times A [128][16 of k] and B [16 of
+ * k][128 n + 4]. A is copied 16 bytes at a time; the four pieces of a line are permuted by
+ * gemm_f32_place, so that 4 neighbouring rows, which a warp reads at once, lie in different banks.
+ * B comes 16 bytes at a time where its n lie side by side; where its k do (Q K^T) 4 bytes at a
+ * time, which transposes it. Operands with other strides come element by element.
  *
  * Lane l of a warp has rows ty + 4 r, r < 16, and columns 4 tx + 32 c .. + 3, c < 2, where ty < 4 and tx < 8.
  *
- * Bits: every sum is a chain of fused multiply-adds over ascending k, as in gemm_simt_kernels.cu, whose P V alone has short chains.
+ * Bits: every sum is a chain of fused multiply-adds over ascending k, as in gemm_simt_kernels.cu,
+ * whose P V alone has short chains.
  */
 #include "cuda/common/ptx.cuh"
 #include "cuda/simt/gemm_simt.h"
@@ -24,7 +27,8 @@
 #include "cuda/simt/tile_simt.cuh"
 
 enum {
-    A_TILE = GEMM_ROWS * TILE_K, B_PITCH = GEMM_COLUMNS + 4, B_TILE = TILE_K * B_PITCH, STAGE = A_TILE + B_TILE, STAGES = 3
+    A_TILE = GEMM_ROWS * TILE_K, B_PITCH = GEMM_COLUMNS + 4, B_TILE = TILE_K * B_PITCH,
+    STAGE = A_TILE + B_TILE, STAGES = 3
 };
 static_assert(STAGES * STAGE * sizeof(float) == GEMM_F32_SHARED, "what the launcher asks for");
 static_assert(GEMM_ROWS == 128 && GEMM_COLUMNS == 128 && GEMM_F32_THREADS == 128, "a warp has 64 x 64");
@@ -52,8 +56,8 @@ __device__ __forceinline__ int64_t gemm_f32_first_b(int way, int64_t row, int64_
 
 /* Element by element, 0 where row >= rows or k >= ks. spot: float of (row, k) in the tile. */
 template <bool is_a>
-__device__ __noinline__ void gemm_f32_gather(uint32_t tile, const float *from, int64_t row_stride, int64_t k_stride, int rows,
-                                             int ks)
+__device__ __noinline__ void gemm_f32_gather(uint32_t tile, const float *from, int64_t row_stride,
+                                             int64_t k_stride, int rows, int ks)
 {
     const bool along = (k_stride < 0 ? -k_stride : k_stride) <= (row_stride < 0 ? -row_stride : row_stride) ||
                        row_stride == 0;
@@ -66,8 +70,8 @@ __device__ __noinline__ void gemm_f32_gather(uint32_t tile, const float *from, i
     }
 }
 
-__device__ __forceinline__ void gemm_f32_copy_a(uint32_t tile, const float *from, const struct gemm_operand *t, int rows,
-                                                int ks)
+__device__ __forceinline__ void gemm_f32_copy_a(uint32_t tile, const float *from, const struct gemm_operand *t,
+                                                int rows, int ks)
 {
     const int row = threadIdx.x >> 2, q = threadIdx.x & 3, bytes = min(max(ks - q * 4, 0), 4) * 4;
     const uint32_t to = tile + (uint32_t)gemm_f32_place(row, q) * 4;     /* 32 rows on, the permutation is the same */
@@ -122,8 +126,9 @@ __device__ __forceinline__ bool gemm_f32_search(const float *tile)
 }
 
 /*
- * First row and first column of the thread in the tile, and where its pieces of A start. Because ty < 4, piece q of row r
- * (line row + 4 r) is a[(q ^ r ^ 2 r) & 1] + 64 r + 4 ((q ^ r ^ 2 r) & 2): constants, for unrolled q and r.
+ * First row and first column of the thread in the tile, and where its pieces of A start. Because ty
+ * < 4, piece q of row r (line row + 4 r) is a[(q ^ r ^ 2 r) & 1] + 64 r + 4 ((q ^ r ^ 2 r) & 2):
+ * constants, for unrolled q and r.
  */
 struct gemm_f32_lane { int row, column, a[2]; };
 
@@ -241,7 +246,8 @@ __device__ __forceinline__ bool gemm_f32_marked(const struct gemm_simt_args *a, 
 struct gemm_f32_item { struct gemm_work w; int64_t first, steps, all_begin, all_end; };
 enum { GEMM_F32_ITEMS = 4 };    /* begun and not done: one at work, and a step's each for two ahead */
 
-/* What is brought: where this thread reads next of A and B, k of the item to come, the block's next item, items begun. */
+/* What is brought: where this thread reads next of A and B, k of the item to come, the block's next
+ * item, items begun. */
 struct gemm_f32_feed {
     const float *a, *b;
     int64_t coming, index;
@@ -285,7 +291,8 @@ __device__ __forceinline__ void gemm_f32_begin(const struct gemm_simt_args *a, c
 }
 
 /* Starts the copies of the next step into the stage at `to`. */
-__device__ __forceinline__ void gemm_f32_bring(const struct gemm_simt_args *a, int way, struct gemm_f32_feed *f, uint32_t to)
+__device__ __forceinline__ void gemm_f32_bring(const struct gemm_simt_args *a, int way, struct gemm_f32_feed *f,
+                                               uint32_t to)
 {
     const int ks = !f->some ? 0 : f->coming < TILE_K ? (int)f->coming : TILE_K;
     gemm_f32_copy_a(to, f->a, &a->a, f->a_rows, ks);
@@ -296,7 +303,8 @@ __device__ __forceinline__ void gemm_f32_bring(const struct gemm_simt_args *a, i
 }
 
 /* A step's values that are not finite: marks the sums of rows that see one; then they count as 0. All threads call. */
-__device__ __forceinline__ void gemm_f32_take_out(const float *a, float *b, const struct gemm_f32_lane &at, float (*sum)[8])
+__device__ __forceinline__ void gemm_f32_take_out(const float *a, float *b, const struct gemm_f32_lane &at,
+                                                  float (*sum)[8])
 {
     gemm_f32_mark(a, b, at, sum);
     __syncthreads();
@@ -308,7 +316,8 @@ __device__ __forceinline__ void gemm_f32_take_out(const float *a, float *b, cons
  * written, the next one's first steps are on their way. */
 template <bool hiding>
 static __global__ void __launch_bounds__(GEMM_F32_THREADS, 2)
-gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args, const __grid_constant__ struct problem_param packed)
+gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
+                     const __grid_constant__ struct problem_param packed)
 {
     extern __shared__ __align__(16) float gemm_f32_shared[];
     __shared__ struct gemm_f32_item items[GEMM_F32_ITEMS];

@@ -33,12 +33,13 @@ struct gemm_simt_args {
     float   alpha, beta;        /* beta 0: C is not read */
     int32_t range;              /* enum gemm_range */
     int32_t c_fours;            /* four neighbours of a row of f32 can be stored at once */
-    const float *factors;       /* RANGE_VALUES: [batch][head][m], what a row of C is multiplied with; see softmax_simt.h */
+    const float *factors;       /* RANGE_VALUES: [batch][head][m], factors of C's rows; see softmax_simt.h */
     int32_t cut, reserved0;     /* the range leaves something out */
 };
 
-/* Kernels (struct gemm_simt_args, struct problem_param), C tiles of 128 x 128 or, `few`, 16 x 128. hiding: for RANGE_VALUES,
- * where A is P in f32. NULL: no such pair of types, or f32 with many rows and not hiding. */
+/* Kernels (struct gemm_simt_args, struct problem_param), C tiles of 128 x 128 or, `few`, 16 x 128.
+ * hiding: for RANGE_VALUES, where A is P in f32. NULL: no such pair of types, or f32 with many rows
+ * and not hiding. */
 enum { GEMM_ROWS = 128, GEMM_FEW_ROWS = 16, GEMM_COLUMNS = 128, GEMM_THREADS = 256,
        GEMM_F32_THREADS = 128, GEMM_F32_SHARED = 49920, GEMM_CHAIN_KEYS = 4096 };
 const void *qattn__gemm_simt(int32_t a_dtype, int32_t b_dtype, bool few, bool hiding);

@@ -4,10 +4,12 @@
 /*
  * C = alpha A B + beta C per (batch, head), any strides: the tiled product of the three-kernel text.
  *
- * A block of 256 threads computes one tile of C, 128 x 128 (or 16 x 128 where A has few rows), in fp32. It walks over K
- * in steps of 16: A [128][16] and B^T [128][16] are brought to shared memory, both as [16][128 + 4], and each thread adds 8 x 8
- * products per k, for 16 floats read (tile_simt.cuh). While one step is multiplied, the next is on its way through
- * registers into the other half of shared memory: one barrier a step. Shared memory: 33 KB, two blocks a multiprocessor.
+ * A block of 256 threads computes one tile of C, 128 x 128 (or 16 x 128 where A has few rows), in
+ * fp32. It walks over K in steps of 16: A [128][16] and B^T [128][16] are brought to shared memory,
+ * both as [16][128 + 4], and each thread adds 8 x 8 products per k, for 16 floats read
+ * (tile_simt.cuh). While one step is multiplied, the next is on its way through registers into the
+ * other half of shared memory: one barrier a step. Shared memory: 33 KB, two blocks a
+ * multiprocessor.
  *
  * matmul and matmul_nt are one kernel: they differ in which stride of B walks with k, and a transposed view costs
  * nothing. The lanes of a warp run along k or along rows, whichever lies closer in memory. Batch, head and tile are
@@ -15,15 +17,17 @@
  *
  * Cost: 2 M N K multiply-adds a head; A is read N / 128 times and B M / 128 times, from L2 as a rule.
  *
- * For attention (gqa_forward) two ranges are cut: RANGE_SCORES leaves out tiles of S that no row sees (their memory is
- * not written), RANGE_VALUES sums over the keys that some row of the tile sees. There a hidden key's P is -0, and a step of V
- * with NaN or infinity in it is multiplied without the hidden pairs.
+ * For attention (gqa_forward) two ranges are cut: RANGE_SCORES leaves out tiles of S that no row
+ * sees (their memory is not written), RANGE_VALUES sums over the keys that some row of the tile
+ * sees. There a hidden key's P is -0, and a step of V with NaN or infinity in it is multiplied
+ * without the hidden pairs.
  *
  * f32 with many rows takes gemm_f32_simt.cu: the same tile and sums.
  *
- * Long sums: one chain over n keys may lose n / 3 roundings, all in one direction. P V in f32 is therefore summed here in chains of 32
- * keys, which are added with what each rounding took (8 bits of it). gemm_f32_simt.cu has no registers for that: there P V
- * is one chain, so the launcher sends only up to GEMM_CHAIN_KEYS keys there, and none under BATCH_INVARIANT.
+ * Long sums: one chain over n keys may lose n / 3 roundings, all in one direction. P V in f32 is
+ * therefore summed here in chains of 32 keys, which are added with what each rounding took (8 bits
+ * of it). gemm_f32_simt.cu has no registers for that: there P V is one chain, so the launcher sends
+ * only up to GEMM_CHAIN_KEYS keys there, and none under BATCH_INVARIANT.
  *
  * Bits: sums run over k in ascending order from a multiple of 16, whatever the tile; chains end at multiples of 32.
  */
@@ -67,7 +71,8 @@ template <int RM> __device__ __forceinline__ void gemm_end_chain(float (*chain)[
 /* hiding: P V, where a step with a value that is not finite needs the second loop. */
 template <class TA, class TB, int RM, bool hiding>
 static __global__ void __launch_bounds__(GEMM_THREADS, hiding && sizeof(TB) == 4 && RM == 8 ? 1 : 2)
-gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args, const __grid_constant__ struct problem_param packed)
+gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
+                 const __grid_constant__ struct problem_param packed)
 {
     constexpr bool chains = hiding && sizeof(TB) == 4;
     constexpr int rows = 16 * RM, a_pitch = rows + 4, b_pitch = GEMM_COLUMNS + 4;
@@ -126,7 +131,8 @@ gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args, const __gri
                 a_at += TILE_K * a->a.k;
                 b_at += TILE_K * a->b.k;
                 tile_fetch<TA, rows>(a_lane, a_at, a->a.row, a->a.k, a->a.dtype, a_rows, left - TILE_K, a_staged);
-                tile_fetch<TB, GEMM_COLUMNS>(b_lane, b_at, a->b.row, a->b.k, a->b.dtype, b_rows, left - TILE_K, b_staged);
+                tile_fetch<TB, GEMM_COLUMNS>(b_lane, b_at, a->b.row, a->b.k, a->b.dtype, b_rows, left - TILE_K,
+                                             b_staged);
             }
             const float *const a_tile = a_shared + half * a_floats, *const b_tile = b_shared + half * b_floats;
             if (hiding && bad)

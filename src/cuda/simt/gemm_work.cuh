@@ -34,10 +34,12 @@ __device__ __forceinline__ struct gemm_work gemm_work_of(const struct gemm_simt_
     return w;
 }
 
-/* By position, keys [begin, end) are seen by some of the rows m0 .. m0 + rows - 1, [all_begin, all_end) by every one. */
+/* By position, keys [begin, end) are seen by some of the rows m0 .. m0 + rows - 1, and
+ * [all_begin, all_end) by every one. */
 struct gemm_keys { int64_t begin, end, all_begin, all_end; };
 
-__device__ __forceinline__ struct gemm_keys gemm_keys_of(const struct problem *p, int64_t batch, int64_t m0, int64_t rows)
+__device__ __forceinline__ struct gemm_keys gemm_keys_of(const struct problem *p, int64_t batch, int64_t m0,
+                                                         int64_t rows)
 {
     const struct seq s = seq_get(p, batch);
     const bool whole = m0 + rows <= s.len_q;

@@ -4,15 +4,16 @@
 /*
  * Attention by three kernels, with the scores in memory:
  *
- *     S = Q K^T          gemm_simt_kernels.cu    [n][Hq][Sq][Sk] f32 in the workspace; tiles that no row sees are left out
- *     P = e^(S - max)    softmax_simt_kernels.cu in place: scale, softcap, bias, masks; writes the caller's scores, LSE, and a
- *                                                factor for each row
+ *     S = Q K^T          gemm_simt_kernels.cu    [n][Hq][Sq][Sk] f32 in the workspace, without tiles that no row sees
+ *     P = e^(S - max)    softmax_simt_kernels.cu in place: scale, softcap, bias, masks; writes the caller's
+ *                                                scores, LSE, and a factor for each row
  *     O = P V, factors   gemm_simt_kernels.cu    over the keys that some row of a tile sees
  *
  * Query head h reads K and V of head h / group. With 8-bit k and v all three become f32 copies first. Scores asked for
  * before the masks (stages 0 and 1) need every product, so nothing is left out then.
  *
- * Cost for f32: 4 Hq Sq Sk D / fp32 peak, plus 16 bytes a score (written, read, written, read); half of both when causal.
+ * Cost for f32: 4 Hq Sq Sk D / fp32 peak, plus 16 bytes a score (written, read, written, read);
+ * half of both when causal.
  */
 #include "cuda/launch.h"
 #include "cuda/simt/gemm_simt.h"
@@ -71,7 +72,8 @@ size_t qattn__simt_gqa_workspace(const struct problem *p)
     return plan_call(p).bytes;
 }
 
-static int32_t widen_tensor(const struct gqa_call *c, const struct view *out, enum widen_which which, qattn_stream stream)
+static int32_t widen_tensor(const struct gqa_call *c, const struct view *out, enum widen_which which,
+                            qattn_stream stream)
 {
     struct problem_param packed;
     struct widen_simt_args args = {
@@ -100,8 +102,8 @@ static struct gemm_operand operand_of(const struct view *t, int row_axis)
                                   .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
 }
 
-static struct gemm_simt_args product(const struct gqa_call *c, const struct view *a, const struct view *b, int b_row_axis,
-                                     const struct view *out, enum gemm_range range)
+static struct gemm_simt_args product(const struct gqa_call *c, const struct view *a, const struct view *b,
+                                     int b_row_axis, const struct view *out, enum gemm_range range)
 {
     const struct problem *const p = c->p;
     return (struct gemm_simt_args){

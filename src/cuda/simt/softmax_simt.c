@@ -9,8 +9,8 @@
 
 enum { SHORT_KEYS = 32 * SOFTMAX_SLOTS, FEW_ROWS = 1024 };
 
-/* Which threads add what decides a row's bits: under BATCH_INVARIANT always the same, whatever the shape. A warp a row has
- * the fewest instructions; few long rows need more threads. */
+/* Which threads add what decides a row's bits: under BATCH_INVARIANT always the same, whatever the
+ * shape. A warp a row has the fewest instructions; few long rows need more threads. */
 static enum softmax_width choose_width(const struct problem *p, int64_t rows)
 {
     if (p->flags & QATTN_FLAG_BATCH_INVARIANT)

@@ -16,11 +16,11 @@ struct softmax_simt_args {
     struct view x;              /* [n][hq][cap_q][keys]: products, or softmax's x */
     struct view y;              /* the same: probabilities; may be x */
     int64_t keys;               /* width of y */
-    int32_t marked;             /* y is P of gqa_forward: 1: hidden keys are -0, and only keys near those that the rows of
+    int32_t marked; /* y is P of gqa_forward: 1: hidden keys are -0, and only keys near those that the rows of
                                  * the 128-row tile see are written (gemm_simt_kernels.cu, RANGE_VALUES) */
     int32_t reserved0;
     struct view scores;         /* gqa_forward's optional output, written at p->scores_stage */
-    float *factors;             /* NULL, or: y holds e^(s - max), unnormalised (f16: times 2^15), and the row's factor goes
+    float *factors; /* NULL, or: y holds e^(s - max), unnormalised (f16: times 2^15), and the row's factor goes
                                  * to [n][hq][cap_q], its sign set if a key that the row sees by position is hidden */
 };
 

@@ -2,15 +2,16 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * y = softmax of the rows of x, in place if y is x, with every mask of attention fused: no mask tensor is needed for the
- * causal one. A warp takes a row; where there are few rows, or BATCH_INVARIANT fixes the way, a block of 256 threads takes
- * 8 rows in turn.
+ * y = softmax of the rows of x, in place if y is x, with every mask of attention fused: no mask
+ * tensor is needed for the causal one. A warp takes a row; where there are few rows, or
+ * BATCH_INVARIANT fixes the way, a block of 256 threads takes 8 rows in turn.
  *
- * A row is walked in spans of 64 scores a lane (16 in short rows, and in blocks), four side by side, which stay in registers:
- * maximum, then sum of e^(s - max), both by shuffles; several spans are joined online (Milakov and Gimelshein 2018). A row of
- * one span (2048 keys of a warp, 4096 of a block) is read once and written once; a longer one is read again to be written.
- * Keys 4 q .. 4 q + 3 of a span always belong to thread q mod T, so a row's bits depend on its scores, T and the span alone.
- * Where a row is aligned, the four are one load and one store.
+ * A row is walked in spans of 64 scores a lane (16 in short rows, and in blocks), four side by
+ * side, which stay in registers: maximum, then sum of e^(s - max), both by shuffles; several spans
+ * are joined online (Milakov and Gimelshein 2018). A row of one span (2048 keys of a warp, 4096 of
+ * a block) is read once and written once; a longer one is read again to be written. Keys 4 q .. 4 q
+ * + 3 of a span always belong to thread q mod T, so a row's bits depend on its scores, T and the
+ * span alone. Where a row is aligned, the four are one load and one store.
  *
  * For gqa_forward on tensor cores y holds e^(s - max) in V's 16-bit type, over the first half of the row of x, and what
  * completes a row of O goes to `factors`.
@@ -35,8 +36,8 @@ template <class T> struct softmax_row {
     bool x_fours, y_fours;       /* four keys are one load, one store */
 };
 
-/* Over all threads of a row; `shared`: one float a warp, not touched by the last reduction. *flag becomes true for all if it
- * was for one. */
+/* Over all threads of a row; `shared`: one float a warp, not touched by the last reduction. *flag
+ * becomes true for all if it was for one. */
 template <bool wide, bool max> __device__ __forceinline__ float softmax_reduce(float x, float *shared, bool *flag)
 {
     x = max ? lanes_max<32>(x) : lanes_sum<32>(x);
@@ -83,7 +84,10 @@ template <int32_t dtype> __device__ __forceinline__ void store_four(char *at, co
 }
 
 /* Key of slot x of a lane, from the start of the span. */
-template <int lanes> __device__ __forceinline__ int softmax_key(int x, int lane) { return (x / 4 * lanes + lane) * 4 + x % 4; }
+template <int lanes> __device__ __forceinline__ int softmax_key(int x, int lane)
+{
+    return (x / 4 * lanes + lane) * 4 + x % 4;
+}
 
 /* What makes the product of key j, scaled, its final score: rare, and long. */
 template <class T> __device__ __noinline__ float softmax_final(const struct softmax_row<T> *row, int64_t j, float s)
@@ -175,14 +179,15 @@ template <class T> __device__ void softmax_put_scores(const struct softmax_row<T
     }
 }
 
-/* What e^(s - max) is multiplied with, given `factors`: f16 has 11 bits only down to 2^-14, and smaller probabilities count. */
+/* What e^(s - max) is multiplied with, given `factors`: f16 has 11 bits only down to 2^-14, and
+ * smaller probabilities count. */
 __device__ __forceinline__ float softmax_unit(const struct softmax_simt_args *a)
 {
     return a->y.dtype == QATTN_DTYPE_F16 ? 32768.0f : 1.0f;
 }
 
-/* Writes e^(s - max), -0 if the key is hidden, to y, as a probability or as it is, and to the scores if they are wanted at
- * stage 3. */
+/* Writes e^(s - max), -0 if the key is hidden, to y, as a probability or as it is, and to the
+ * scores if they are wanted at stage 3. */
 template <class T>
 __device__ __forceinline__ void softmax_put_p(const struct softmax_row<T> *row, int64_t j, float e, float factor)
 {
@@ -239,8 +244,9 @@ __device__ __forceinline__ int64_t softmax_divide(int64_t *index, int64_t by)
     return x % by;
 }
 
-/* Row `index` of the call. By eights, all heads of the first eight rows first: the products before and after go the other way
- * (gemm_work.cuh), so each finds in the L2 cache what was written last. Else the last rows of a head first. */
+/* Row `index` of the call. By eights, all heads of the first eight rows first: the products before
+ * and after go the other way (gemm_work.cuh), so each finds in the L2 cache what was written last.
+ * Else the last rows of a head first. */
 template <class T>
 __device__ void softmax_set_row(const struct softmax_simt_args *a, const struct problem *p, int64_t index,
                                 struct softmax_row<T> *row)
@@ -288,8 +294,8 @@ __device__ __noinline__ void softmax_put_some(const struct softmax_row<T> *row, 
 
 /* y[j] = held * factor for the span at j0; with `factors` y[j] = held. */
 template <class T, int lanes, int slots, int32_t dtype>
-__device__ __forceinline__ void softmax_put_span(const struct softmax_row<T> *row, int64_t j0, int lane, const float *held,
-                                                 float factor)
+__device__ __forceinline__ void softmax_put_span(const struct softmax_row<T> *row, int64_t j0, int lane,
+                                                 const float *held, float factor)
 {
     const struct softmax_simt_args *const a = row->a;
     constexpr int span = lanes * slots, size = dtype == QATTN_DTYPE_F32 ? 4 : 2;
@@ -386,11 +392,12 @@ __device__ __forceinline__ void softmax_one_row(const struct softmax_row<T> *row
                 softmax_put(row->scores, &row->a->scores, j, 0.0f);
 }
 
-/* A block takes 8 rows: 8 lanes find out about one each, then all warps work on the rows in turn (wide); or each warp on its
- * own. */
+/* A block takes 8 rows: 8 lanes find out about one each, then all warps work on the rows in turn
+ * (wide); or each warp on its own. */
 template <class T, bool wide, int slots>
 static __global__ void __launch_bounds__(SOFTMAX_THREADS, 2)
-softmax_simt_kernel(const __grid_constant__ struct softmax_simt_args args, const __grid_constant__ struct problem_param packed)
+softmax_simt_kernel(const __grid_constant__ struct softmax_simt_args args,
+                    const __grid_constant__ struct problem_param packed)
 {
     __shared__ float shared[2][SOFTMAX_THREADS / 32];
     __shared__ struct softmax_row<T> rows[SOFTMAX_ROWS];

@@ -2,9 +2,10 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * The register tile of all kernels here: 256 threads, thread (ty, tx), as a rule (tid / 16, tid % 16), owns RM rows and
- * 4 NC columns of a product of [16 RM] x [64 NC], in fours: rows 4 ty + 64 x, columns 4 tx + 64 x, so that one 16-byte read
- * of shared memory serves four of them. Both operands lie there as [16 of k][rows], `pitch` floats apart.
+ * The register tile of all kernels here: 256 threads, thread (ty, tx), as a rule (tid / 16, tid %
+ * 16), owns RM rows and 4 NC columns of a product of [16 RM] x [64 NC], in fours: rows 4 ty + 64 x,
+ * columns 4 tx + 64 x, so that one 16-byte read of shared memory serves four of them. Both operands
+ * lie there as [16 of k][rows], `pitch` floats apart.
  */
 #ifndef QATTN_CUDA_TILE_SIMT_CUH
 #define QATTN_CUDA_TILE_SIMT_CUH
@@ -29,9 +30,10 @@ __device__ __forceinline__ void tile_deal(int *ty, int *tx)
 }
 
 /*
- * How a thread brings its share of a step [rows][16 of k] from memory to shared memory. Element e = 0 .. loads - 1 lies at
- * (row + row_step (e % near), k + k_step (e % near) + 8 (e / near)). along_k: 8 lanes side by side along k, then the next
- * row (whole 32-byte sectors of f32); else lanes side by side along the rows. No two lanes of a store share a bank.
+ * How a thread brings its share of a step [rows][16 of k] from memory to shared memory. Element e =
+ * 0 .. loads - 1 lies at (row + row_step (e % near), k + k_step (e % near) + 8 (e / near)).
+ * along_k: 8 lanes side by side along k, then the next row (whole 32-byte sectors of f32); else
+ * lanes side by side along the rows. No two lanes of a store share a bank.
  */
 struct tile_lane {
     int row, k;
@@ -53,11 +55,12 @@ template <int rows> __device__ __forceinline__ struct tile_lane tile_lane_of(boo
     return lane;
 }
 
-/* out[e] from `at`, the thread's (row, k); strides in elements. rows_left, k_left: how many rows and k of the step exist; 0 is
- * delivered elsewhere. */
+/* out[e] from `at`, the thread's (row, k); strides in elements. rows_left, k_left: how many rows
+ * and k of the step exist; 0 is delivered elsewhere. */
 template <class T, int rows>
-__device__ __forceinline__ void tile_fetch(const struct tile_lane &lane, const T *at, int64_t row_stride, int64_t k_stride,
-                                           int32_t dtype, int64_t rows_left, int64_t k_left, float *out)
+__device__ __forceinline__ void tile_fetch(const struct tile_lane &lane, const T *at, int64_t row_stride,
+                                           int64_t k_stride, int32_t dtype, int64_t rows_left, int64_t k_left,
+                                           float *out)
 {
     constexpr int loads = tile_share<rows>::loads, near = tile_share<rows>::near;
     const int64_t step = lane.row_step * row_stride + lane.k_step * k_stride, far = 8 * k_stride;
@@ -142,8 +145,8 @@ __device__ __forceinline__ void tile_multiply(const float *a, int a_pitch, const
 
 /* The same, but where A holds a hidden key's -0 (math.cuh) the product is left out, not added. */
 template <int RM, int NC>
-__device__ __forceinline__ void tile_multiply_hiding(const float *a, int a_pitch, const float *b, int b_pitch, int ty, int tx,
-                                                  float (*sum)[4 * NC])
+__device__ __forceinline__ void tile_multiply_hiding(const float *a, int a_pitch, const float *b, int b_pitch,
+                                                     int ty, int tx, float (*sum)[4 * NC])
 {
 #pragma unroll 1
     for (int k = 0; k < TILE_K; k++) {

@@ -34,8 +34,8 @@ struct gemm_operand qattn__sm80_gemm_operand(const struct view *t, int row_axis)
 static bool has_rows(const struct gemm_sm80_args *a)
 {
     const int64_t piece = 16 / a->c_itemsize;
-    return a->c_column == 1 && a->beta == 0.0f && a->c_row % piece == 0 && a->c_head % piece == 0 && a->c_batch % piece == 0 &&
-           (uintptr_t)a->c % 16 == 0;
+    return a->c_column == 1 && a->beta == 0.0f && a->c_row % piece == 0 && a->c_head % piece == 0 &&
+           a->c_batch % piece == 0 && (uintptr_t)a->c % 16 == 0;
 }
 
 static bool count_items(struct gemm_sm80_args *a)

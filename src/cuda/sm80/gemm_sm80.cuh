@@ -4,24 +4,28 @@
 /*
  * C = alpha A B + beta C per (batch, head) on tensor cores: f16, bf16, and f32 as TF32 or 3xTF32; sums in f32.
  *
- * A block of 4 warps computes one tile of C, 128 x 128, a warp 64 x 64 of it: 4 x 8 fragments of 16 x 8, 128 sums a thread.
- * It walks over K in steps of 128 bytes (64 elements of 16 bits, 32 of f32), three of them in shared memory: while one is
- * multiplied, two are on their way (cp.async), one barrier a step. A warp reads 8 x 16 bytes of shared memory with one
- * ldmatrix; for each k of 16 (8) it reads 4 + 4 of those x4 and issues 32 mma.sync (96 for 3xTF32).
+ * A block of 4 warps computes one tile of C, 128 x 128, a warp 64 x 64 of it: 4 x 8 fragments of 16
+ * x 8, 128 sums a thread. It walks over K in steps of 128 bytes (64 elements of 16 bits, 32 of
+ * f32), three of them in shared memory: while one is multiplied, two are on their way (cp.async),
+ * one barrier a step. A warp reads 8 x 16 bytes of shared memory with one ldmatrix; for each k of
+ * 16 (8) it reads 4 + 4 of those x4 and issues 32 mma.sync (96 for 3xTF32).
  *
- * Shared memory, 96 KB, two blocks a multiprocessor: three times A, B, where A is [128 rows][128 bytes of k], and B either the
- * same ([n][k], b_along_k) or, where its n lie side by side, [k][128 n]. The 16-byte pieces of a line are
- * permuted (piece ^ line % 8), so that neither copies nor ldmatrix meet in a bank.
+ * Shared memory, 96 KB, two blocks a multiprocessor: three times A, B, where A is [128 rows][128
+ * bytes of k], and B either the same ([n][k], b_along_k) or, where its n lie side by side, [k][128
+ * n]. The 16-byte pieces of a line are permuted (piece ^ line % 8), so that neither copies nor
+ * ldmatrix meet in a bank.
  *
- * Operands whose rows do not start at multiples of 16 bytes, or have gaps, are gathered element by element into the same
- * tiles: same bits, less speed. matmul and matmul_nt differ in which stride of B walks with k, and nothing else.
+ * Operands whose rows do not start at multiples of 16 bytes, or have gaps, are gathered element by
+ * element into the same tiles: same bits, less speed. matmul and matmul_nt differ in which stride
+ * of B walks with k, and nothing else.
  *
  * 3xTF32: x = hi + lo, both TF32; lo hi + hi lo, then hi hi are added: what is left out is 2^-22 of a product.
  *
- * For attention (gqa_forward) two ranges are cut: RANGE_SCORES leaves out tiles of S that no row sees (their memory is
- * not written), RANGE_VALUES sums over the keys that some row of the tile sees and multiplies each row with its factor. There a
- * hidden key's P is -0 (math.cuh). A step in which some pair is hidden is searched for values of V that are not finite; if
- * there are any, it is multiplied with 0 in their place, and the sums of rows that see one become NaN.
+ * For attention (gqa_forward) two ranges are cut: RANGE_SCORES leaves out tiles of S that no row
+ * sees (their memory is not written), RANGE_VALUES sums over the keys that some row of the tile
+ * sees and multiplies each row with its factor. There a hidden key's P is -0 (math.cuh). A step in
+ * which some pair is hidden is searched for values of V that are not finite; if there are any, it
+ * is multiplied with 0 in their place, and the sums of rows that see one become NaN.
  *
  * Bits: sums run over k in ascending order from a multiple of the step, whatever the tile.
  */
@@ -103,9 +107,9 @@ template <int kind, int pieces> __device__ __forceinline__ uint32_t gemm_place_o
     return gemm_place<pieces>(line, piece);
 }
 
-/* A tile of lines of 16 `pieces` bytes: at is the address of its first element in memory, line and along the bytes from
- * line to line and from element to element of a line; lines and left: lines and elements of a line that exist, zeros come
- * elsewhere. */
+/* A tile of lines of 16 `pieces` bytes: at is the address of its first element in memory, line and
+ * along the bytes from line to line and from element to element of a line; lines and left: lines
+ * and elements of a line that exist, zeros come elsewhere. */
 template <int kind, int pieces>
 __device__ __forceinline__ void gemm_copy(uint32_t tile, const char *at, int64_t line_bytes, int lines, int left)
 {
@@ -152,8 +156,8 @@ __device__ __noinline__ void gemm_gather(char *tile, const char *at, int64_t lin
 }
 
 template <int kind, int pieces>
-__device__ __forceinline__ void gemm_bring(char *tile, const char *at, int64_t line, int64_t along, bool vectors, int lines,
-                                           int left)
+__device__ __forceinline__ void gemm_bring(char *tile, const char *at, int64_t line, int64_t along,
+                                           bool vectors, int lines, int left)
 {
     constexpr int size = gemm_shape<kind>::size;
     if (vectors)
@@ -340,8 +344,8 @@ __device__ __forceinline__ void gemm_store_one(const struct gemm_sm80_args *a, c
     store_any(to, a->c_dtype, value);
 }
 
-/* The warp's 64 x 64 results through shared memory, so that whole rows leave 16 bytes a lane. The rows there are 8 elements
- * longer than their 64, against conflicts of banks. */
+/* The warp's 64 x 64 results through shared memory, so that whole rows leave 16 bytes a lane. The
+ * rows there are 8 elements longer than their 64, against conflicts of banks. */
 template <int kind>
 __device__ __forceinline__ void gemm_write_rows(const struct gemm_sm80_args *a, char *c, int64_t row, int64_t column,
                                                 const float *scales, float (*sum)[8][4])
@@ -349,7 +353,8 @@ __device__ __forceinline__ void gemm_write_rows(const struct gemm_sm80_args *a, 
     typedef typename gemm_element<kind>::type type;
     const int l = threadIdx.x & 31, size = a->c_itemsize, pitch = 72 * size, pieces = 4 * size;
     extern __shared__ __align__(128) char gemm_shared[];
-    char *const tile = gemm_shared + (threadIdx.x >> 5) * 64 * 72 * 4, *const own = tile + l / 4 * pitch + l % 4 * 2 * size;
+    char *const tile = gemm_shared + (threadIdx.x >> 5) * 64 * 72 * 4;
+    char *const own = tile + l / 4 * pitch + l % 4 * 2 * size;
 #pragma unroll
     for (int x = 0; x < 64; x++) {                   /* two neighbours each: rows 8 (x / 8).., columns 8 (x % 8).. */
         const float *const two = &sum[x / 16][x % 8][x / 8 % 2 * 2];
@@ -404,7 +409,8 @@ __device__ __forceinline__ void gemm_write(const struct gemm_sm80_args *a, const
         for (int y = 0; y < 16; y++) {
             const int64_t n = y / 2 * 8 + y % 2;
             if (n0 + n < a->n)
-                gemm_store_one(a, at + n * a->c_column * a->c_itemsize, sum[x / 2][y / 2][x % 2 * 2 + y % 2], scales[x]);
+                gemm_store_one(a, at + n * a->c_column * a->c_itemsize, sum[x / 2][y / 2][x % 2 * 2 + y % 2],
+                               scales[x]);
         }
     }
 }
@@ -420,7 +426,8 @@ __device__ __forceinline__ bool gemm_marked(const struct gemm_sm80_args *a, cons
 
 template <int kind, bool b_along_k, bool hiding>
 static __global__ void __launch_bounds__(GEMM_SM80_THREADS, 2)
-gemm_sm80_kernel(const __grid_constant__ struct gemm_sm80_args args, const __grid_constant__ struct problem_param packed)
+gemm_sm80_kernel(const __grid_constant__ struct gemm_sm80_args args,
+                 const __grid_constant__ struct problem_param packed)
 {
     constexpr int stages = GEMM_SM80_STAGES, step = gemm_shape<kind>::step, size = gemm_shape<kind>::size;
     constexpr int b_pieces = b_along_k ? 8 : GEMM_TILE_BYTES / 16 / step;
@@ -444,8 +451,10 @@ gemm_sm80_kernel(const __grid_constant__ struct gemm_sm80_args args, const __gri
         const int64_t b_line = b_along_k ? a->b.row : a->b.k, b_along = b_along_k ? a->b.k : a->b.row;
         int64_t b_head = w.head;
         gemm_divide(&b_head, a->b_head_div);
-        const char *a_from = a->a.data + (w.batch * a->a.batch + w.head * a->a.head + w.m0 * a->a.row + start * a->a.k) * size;
-        const char *b_from = a->b.data + (w.batch * a->b.batch + b_head * a->b.head + w.n0 * a->b.row + start * a->b.k) * size;
+        const char *a_from =
+            a->a.data + (w.batch * a->a.batch + w.head * a->a.head + w.m0 * a->a.row + start * a->a.k) * size;
+        const char *b_from =
+            a->b.data + (w.batch * a->b.batch + b_head * a->b.head + w.n0 * a->b.row + start * a->b.k) * size;
         const int a_rows = (int)min(a->m - w.m0, (int64_t)GEMM_SM80_ROWS);
         const int b_rows = (int)min(a->n - w.n0, (int64_t)GEMM_SM80_COLUMNS);
         int64_t coming = keys.end - start, k0 = start;   /* k to bring; first k to multiply */
@@ -456,7 +465,8 @@ gemm_sm80_kernel(const __grid_constant__ struct gemm_sm80_args args, const __gri
             sum[x / 32][x / 4 % 8][x % 4] = 0.0f;
 
         bool marked = hiding && gemm_marked(a, &w);
-        marked = hiding ? __syncthreads_or(marked) : (__syncthreads(), false);    /* and the last item's readers are done */
+        marked = hiding ? __syncthreads_or(marked) : (__syncthreads(), false);
+                                                     /* and the last item's readers are done */
         if (threadIdx.x == 0)
             kept = w;
         char *tile = gemm_shared, *next = gemm_shared;   /* the steps to multiply and to bring */

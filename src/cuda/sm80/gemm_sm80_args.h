@@ -21,7 +21,7 @@ struct gemm_sm80_args {
     float   alpha, beta;        /* beta 0: C is not read */
     int32_t range;              /* enum gemm_range */
     int32_t c_rows;             /* rows of C start at multiples of 16 bytes and have no gaps, and C is not read */
-    const float *factors;       /* RANGE_VALUES: [batch][head][m], what a row of C is multiplied with; see softmax_simt.h */
+    const float *factors;       /* RANGE_VALUES: [batch][head][m], factors of C's rows; see softmax_simt.h */
     int32_t cut, reserved0;     /* the range leaves something out */
 };
 
@@ -31,8 +31,8 @@ enum gemm_kind { GEMM_F16, GEMM_BF16, GEMM_TF32, GEMM_3XTF32 };
 enum { GEMM_SM80_ROWS = 128, GEMM_SM80_COLUMNS = 128, GEMM_SM80_THREADS = 128, GEMM_SM80_STAGES = 3,
        GEMM_SM80_SHARED = GEMM_SM80_STAGES * 2 * GEMM_SM80_ROWS * 128 };
 
-/* Kernels (struct gemm_sm80_args, struct problem_param) of a kind: B's k lie side by side (b_along_k) or its n; hiding: for
- * RANGE_VALUES, with b_along_k false. NULL: no such kernel. */
+/* Kernels (struct gemm_sm80_args, struct problem_param) of a kind: B's k lie side by side
+ * (b_along_k) or its n; hiding: for RANGE_VALUES, with b_along_k false. NULL: no such kernel. */
 const void *qattn__gemm_sm80_f16(bool b_along_k, bool hiding);
 const void *qattn__gemm_sm80_bf16(bool b_along_k, bool hiding);
 const void *qattn__gemm_sm80_tf32(bool b_along_k, bool three);

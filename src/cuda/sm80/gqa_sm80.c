@@ -4,16 +4,17 @@
 /*
  * Attention by three kernels, both products on tensor cores, with the scores in memory:
  *
- *     S = Q K^T          gemm_sm80.cuh           [n][Hq][Sq][Sk] f32 in the workspace; tiles that no row sees are left out
- *     P = e^(S - max)    softmax_simt_kernels.cu scale, softcap, bias, masks; rounded once to V's type, over the first half
- *                                                of the row of S; writes the caller's scores, LSE, a factor a row
+ *     S = Q K^T          gemm_sm80.cuh           [n][Hq][Sq][Sk] f32 in the workspace, without tiles that no row sees
+ *     P = e^(S - max)    softmax_simt_kernels.cu scale, softcap, bias, masks; rounded once to V's type, over the
+ *                                                first half of the row of S; writes the caller's scores, LSE, a
+ *                                                factor a row
  *     O = P V, factors   gemm_sm80.cuh           over the keys that some row of a tile sees
  *
- * Query head h reads K and V of head h / group. Scores asked for before the masks (stages 0 and 1) need every product, so
- * nothing is left out then.
+ * Query head h reads K and V of head h / group. Scores asked for before the masks (stages 0 and 1)
+ * need every product, so nothing is left out then.
  *
- * Cost: 4 Hq Sq Sk D at the rate of mma.sync, plus 12 bytes a score (4 written, 4 read, 2 written, 2 read), which is more;
- * half of both when causal.
+ * Cost: 4 Hq Sq Sk D at the rate of mma.sync, plus 12 bytes a score (4 written, 4 read, 2 written,
+ * 2 read), which is more; half of both when causal.
  */
 #include "cuda/sm80/gqa_sm80.h"
 
@@ -87,8 +88,8 @@ static struct view scores_view(const struct problem *p, const struct gqa_sm80_pl
                           .itemsize = itemsize };
 }
 
-static struct gemm_sm80_args product(const struct problem *p, const struct view *a, const struct view *b, int b_row_axis,
-                                     const struct view *c)
+static struct gemm_sm80_args product(const struct problem *p, const struct view *a, const struct view *b,
+                                     int b_row_axis, const struct view *c)
 {
     return (struct gemm_sm80_args){
         .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group, .alpha = 1.0f,

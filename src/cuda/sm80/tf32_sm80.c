@@ -51,7 +51,9 @@ bool qattn__sm80_tf32_supports(const struct problem *p, char *why, size_t cap)
     const enum tf32_shape shape = choose_shape(p, (size_t)limit);
     const size_t bytes = shared_bytes(p, shape) + static_bytes[shape];
     if (bytes > (size_t)limit)
-        snprintf(why, cap, "needs %zu bytes of shared memory for this D and Dv in f32, and a block of the device has %d", bytes, limit);
+        snprintf(why, cap,
+                 "needs %zu bytes of shared memory for this D and Dv in f32, and a block of the device has %d",
+                 bytes, limit);
     return bytes <= (size_t)limit;
 }
 
@@ -94,7 +96,7 @@ int32_t qattn__sm80_tf32(const struct problem *p, qattn_stream stream)
     (void)qattn__flash_parts(p, &args.item, p->workspace);
     problem_pack(&packed, p);
     void *params[] = { &args, &packed }, *combine[] = { &args.item, &packed };
-    QATTN_TRY(qattn__cuda_launch(kernel_of(p, shape), args.item.work, 2 * (int)tile_rows[shape], shared_bytes(p, shape), params,
-                                 stream, "tf32_sm80_kernel"));
+    QATTN_TRY(qattn__cuda_launch(kernel_of(p, shape), args.item.work, 2 * (int)tile_rows[shape],
+                                 shared_bytes(p, shape), params, stream, "tf32_sm80_kernel"));
     return qattn__flash_combine(p, &args.item, combine, stream);
 }

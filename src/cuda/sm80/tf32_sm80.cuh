@@ -4,36 +4,40 @@
 /*
  * Attention in one pass for f32 tensors on tensor cores (mma.sync m16n8k8, TF32): one product (TF32) or three (3xTF32).
  *
- * 3xTF32: x = hi + lo, hi = x rounded to the 11 bits of TF32, lo = x - hi, exact, of which the tensor core uses 11 bits;
- * a b = hi hi + hi lo + lo hi. What is left out is below 2^-22 of |a b|.
+ * 3xTF32: x = hi + lo, hi = x rounded to the 11 bits of TF32, lo = x - hi, exact, of which the
+ * tensor core uses 11 bits; a b = hi hi + hi lo + lo hi. What is left out is below 2^-22 of |a b|.
  *
- * What one block of W = 8 warps does: 16 W query rows of one KV head against the keys that some row sees, BN = 64 (Dv <= 128)
- * or 32 at a time; W = 4, two blocks a multiprocessor, where there are few rows (decode waits for memory):
+ * What one block of W = 8 warps does: 16 W query rows of one KV head against the keys that some row
+ * sees, BN = 64 (Dv <= 128) or 32 at a time; W = 4, two blocks a multiprocessor, where there are
+ * few rows (decode waits for memory):
  *
  *     S [16 W][BN]  = Q K^T     in steps of 8 of D, straight from the f32 values: fragments are split in registers
  *     P            = e^(scale S - m), in registers: the accumulators of S are, keys permuted, the A fragments of P V
  *     O [16 W][DV] += P V       in groups of 64 columns, each summed over the tile from 0 and then added to O
  *
- * The rows are (i, g): query row i of all heads of the group in turn. Warp w owns rows 16 w .. 16 w + 15 and all columns.
+ * The rows are (i, g): query row i of all heads of the group in turn. Warp w owns rows 16 w .. 16 w
+ * + 15 and all columns.
  *
  * Shared memory, in floats (D 128, Dv 128, W 8: 135 KB):
  *     q [16 W][D up to 8, + 4]     k [BN][D up to 8, + 4]     v [BN][DV + 4]
  * filled by cp.async, 16 bytes at a time, or 4 for other strides and alignments. V of a tile is on its way while S is
  * computed, K of the next tile while P V is. Two barriers a tile.
  *
- * Fragments without a conflict of banks: K and Q by ldmatrix, whose 16-byte rows are four f32 and whose lanes then hold
- * what m16n8k8 wants. V by 16-byte reads: of a group of 32 columns lane 4 g + c reads columns 4 g .. 4 g + 3 of keys 2 c and
- * 2 c + 1, and column 4 g + x is column g of the x-th product of 8 columns. The key of k index c is 2 c, of c + 4 it is 2 c + 1,
- * which makes S's accumulators P's fragment.
+ * Fragments without a conflict of banks: K and Q by ldmatrix, whose 16-byte rows are four f32 and
+ * whose lanes then hold what m16n8k8 wants. V by 16-byte reads: of a group of 32 columns lane 4 g +
+ * c reads columns 4 g .. 4 g + 3 of keys 2 c and 2 c + 1, and column 4 g + x is column g of the
+ * x-th product of 8 columns. The key of k index c is 2 c, of c + 4 it is 2 c + 1, which makes S's
+ * accumulators P's fragment.
  *
- * Long sums: tensor cores cut the sums they carry (towards 0), so no sum over keys runs there for longer than a tile; O is added
- * in fp32, and the row sum keeps what rounding took.
+ * Long sums: tensor cores cut the sums they carry (towards 0), so no sum over keys runs there for
+ * longer than a tile; O is added in fp32, and the row sum keeps what rounding took.
  *
  * Bits: as in cuda/simt/flash_simt.cuh: a row's result is a function of its own query, keys and positions.
  *
- * Non-finite values, and those that rounding to TF32 makes infinite: a tile is tested while it arrives, each thread what
- * it copied. Scores of a key or query that has any are computed again one by one. A value of V that is not finite counts
- * as 0, and afterwards makes its column NaN in the rows that see its key; one too large keeps its first 11 bits.
+ * Non-finite values, and those that rounding to TF32 makes infinite: a tile is tested while it
+ * arrives, each thread what it copied. Scores of a key or query that has any are computed again one
+ * by one. A value of V that is not finite counts as 0, and afterwards makes its column NaN in the
+ * rows that see its key; one too large keeps its first 11 bits.
  */
 #ifndef QATTN_CUDA_TF32_SM80_CUH
 #define QATTN_CUDA_TF32_SM80_CUH
@@ -46,7 +50,8 @@ template <int DV, int W> struct tf32_tile {
     static constexpr int threads = 32 * W, rows = 16 * W;
     static constexpr int keys = DV == 128 ? TF32_KEYS_128 : TF32_KEYS_256;
     static constexpr int key_blocks = keys / 8, key_words = keys / 32;
-    static constexpr int group = DV == 128 ? 8 : 4, groups = DV / 8 / group;     /* blocks of 8 columns a group has; groups */
+    static constexpr int group = DV == 128 ? 8 : 4;    /* blocks of 8 columns a group has */
+    static constexpr int groups = DV / 8 / group;
     static constexpr int v_pitch = DV + TF32_PAD;
 };
 
@@ -62,14 +67,15 @@ struct tf32_lane { int row, g, c; };
 
 /* ---------------------------------------------------------------- memory to shared memory */
 
-/* Where the rows of a tile lie: row r at `origin` + r `stride`, for r < `count`; or, where `at` is not NULL, at at[r]. */
+/* Where the rows of a tile lie: row r at `origin` + r `stride`, for r < `count`; or, where `at` is not
+ * NULL, at at[r]. */
 struct tf32_source { const int64_t *at; int64_t origin, stride; int count; };
 
-/* `to` [rows][pitch], columns 0 .. width - 1; zeros up to `padded`, and where there is no row. Warp w brings rows w, w + warps ..,
- * lane l the columns from 4 l (fours) or l on. */
+/* `to` [rows][pitch], columns 0 .. width - 1; zeros up to `padded`, and where there is no row. Warp
+ * w brings rows w, w + warps .., lane l the columns from 4 l (fours) or l on. */
 template <int rows, int warps>
-__device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct view *t, const struct tf32_source &from, int width,
-                                          int padded, bool fours)
+__device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct view *t,
+                                          const struct tf32_source &from, int width, int padded, bool fours)
 {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, near = fours ? 4 : 1;
     const float *const base = (const float *)t->data;
@@ -81,7 +87,9 @@ __device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct vie
         int64_t offset = from.origin + warp * from.stride;
 #pragma unroll
         for (int i = 0; i < rows / warps; i++, offset += step) {
-            const int64_t here = from.at ? from.at[warp + i * warps] : warp + i * warps < from.count ? offset : FS_NOWHERE;
+            int64_t here = warp + i * warps < from.count ? offset : FS_NOWHERE;
+            if (from.at)
+                here = from.at[warp + i * warps];
             const int some = here == FS_NOWHERE ? 0 : bytes;
             const float *const source = some ? base + here + along : base;
             if (fours)
@@ -216,8 +224,8 @@ __device__ __forceinline__ void tf32_scores(const float *q, const float *k, int 
 
 /* Scores whose query or key is not finite, one by one. */
 template <int DV, int W>
-__device__ __forceinline__ void tf32_bad_scores(const tf32_shared<DV, W> *sh, const float *q, const float *k, int pitch, int d,
-                                                const struct tf32_lane &lane, float (*s)[4])
+__device__ __forceinline__ void tf32_bad_scores(const tf32_shared<DV, W> *sh, const float *q, const float *k,
+                                                int pitch, int d, const struct tf32_lane &lane, float (*s)[4])
 {
 #pragma unroll
     for (int n = 0; n < tf32_tile<DV, W>::key_blocks; n++)
@@ -236,7 +244,8 @@ __device__ __forceinline__ void tf32_bad_scores(const tf32_shared<DV, W> *sh, co
 
 /* o += P V for one group of columns. */
 template <int DV, int W, bool three>
-__device__ __forceinline__ void tf32_values(const float (*p)[4], const float *v, const struct tf32_lane &lane, float (*o)[4])
+__device__ __forceinline__ void tf32_values(const float (*p)[4], const float *v, const struct tf32_lane &lane,
+                                            float (*o)[4])
 {
     typedef tf32_tile<DV, W> tile;
     float sum[tile::group][4];
@@ -260,7 +269,8 @@ __device__ __forceinline__ void tf32_values(const float (*p)[4], const float *v,
                 const float value[4] = { four.x, four.y, four.z, four.w };
 #pragma unroll
                 for (int x = 0; x < 4; x++)
-                    tf32_split<three>(__float_as_uint(value[x]), &b_hi[2 * (4 * y + x) + half], &b_lo[2 * (4 * y + x) + half]);
+                    tf32_split<three>(__float_as_uint(value[x]), &b_hi[2 * (4 * y + x) + half],
+                                      &b_lo[2 * (4 * y + x) + half]);
             }
         if (three) {
 #pragma unroll
@@ -282,12 +292,15 @@ __device__ __forceinline__ void tf32_values(const float (*p)[4], const float *v,
 }
 
 /* Column of O, below DV, that element e of block n holds. */
-__device__ __forceinline__ int tf32_column(int n, int e, int c) { return (n >> 2) * 32 + 8 * c + 4 * (e & 1) + (n & 3); }
+__device__ __forceinline__ int tf32_column(int n, int e, int c)
+{
+    return (n >> 2) * 32 + 8 * c + 4 * (e & 1) + (n & 3);
+}
 
 /* Columns in which a row sees a value that is not finite become NaN. */
 template <int DV, int W>
-__device__ __forceinline__ void tf32_put_back(const tf32_shared<DV, W> *sh, const float (*p)[4], const struct tf32_lane &lane,
-                                              float (*o)[4])
+__device__ __forceinline__ void tf32_put_back(const tf32_shared<DV, W> *sh, const float (*p)[4],
+                                              const struct tf32_lane &lane, float (*o)[4])
 {
     typedef tf32_tile<DV, W> tile;
     uint32_t seen[2][tile::key_words] = { };
@@ -318,8 +331,9 @@ __device__ __forceinline__ void tf32_put_back(const tf32_shared<DV, W> *sh, cons
 
 /* From S to final scores: -inf where hidden. `partial`: some pair may be hidden. */
 template <int DV, int W>
-__device__ __forceinline__ void tf32_finish_scores(const struct problem *p, const tf32_shared<DV, W> *sh, int64_t j0, bool partial,
-                                                   const struct tf32_lane &lane, float (*s)[4])
+__device__ __forceinline__ void tf32_finish_scores(const struct problem *p, const tf32_shared<DV, W> *sh,
+                                                   int64_t j0, bool partial, const struct tf32_lane &lane,
+                                                   float (*s)[4])
 {
     constexpr int keys = tf32_tile<DV, W>::keys, blocks = tf32_tile<DV, W>::key_blocks;
     const float scale = p->scale;
@@ -396,8 +410,9 @@ __device__ __forceinline__ void tf32_softmax(float (*s)[4], struct tf32_state *s
 
 /* Writes O and LSE of the thread's rows, or the split's part of them. */
 template <int DV, int W>
-__device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const struct problem *p, const struct fs_work &w,
-                                            const struct seq *s, const struct tf32_state *state, const struct tf32_lane &lane,
+__device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const struct problem *p,
+                                            const struct fs_work &w, const struct seq *s,
+                                            const struct tf32_state *state, const struct tf32_lane &lane,
                                             float (*o)[4])
 {
     const struct flash_simt_args *const a = &args->item;
@@ -423,7 +438,8 @@ __device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const 
                 float value[4];
 #pragma unroll
                 for (int x = 0; x < 4; x++)
-                    value[x] = split ? (dead ? 0.0f : o[n + x][2 * half + e]) : flash_result(dead, o[n + x][2 * half + e], factor);
+                    value[x] = split ? (dead ? 0.0f : o[n + x][2 * half + e])
+                                     : flash_result(dead, o[n + x][2 * half + e], factor);
                 fs_store_four(out + d * stride, stride, (int)p->dv - d, split ? p->dv % 4 == 0 : args->o_fours, value);
             }
         if (lane.c != 0)
@@ -439,19 +455,49 @@ __device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const 
 
 /* Where the keys of the tile that starts at j0 lie in pages. */
 template <int DV, int W>
-__device__ __forceinline__ void tf32_place_keys(const struct problem *p, tf32_shared<DV, W> *sh, int64_t kv_head, int64_t j0, int set)
+__device__ __forceinline__ void tf32_place_keys(const struct problem *p, tf32_shared<DV, W> *sh,
+                                                int64_t kv_head, int64_t j0, int set)
 {
     if (threadIdx.x < tf32_tile<DV, W>::keys)
         fs_place_key(p, &sh->seq, kv_head, j0 + threadIdx.x, &sh->k_at[set][threadIdx.x], &sh->v_at[set][threadIdx.x]);
 }
 
-/* The rows of t, k or v, that start at key j0. */
-__device__ __forceinline__ struct tf32_source tf32_keys_of(const struct view *t, const struct seq *s, int64_t kv_head, int64_t j0,
-                                                           const int64_t *at)
+/* Starts the copy of the tile at key j0 of t, k or v. at: where its keys lie in pages; else NULL. */
+template <int DV, int W>
+__device__ __forceinline__ void tf32_copy_keys(float *to, int pitch, const struct view *t, const struct seq *s,
+                                               int64_t kv_head, int64_t j0, const int64_t *at, int width,
+                                               int padded, bool fours)
 {
     const int64_t left = s->len_k - j0;
-    return (struct tf32_source){ at, s->k_batch * t->stride[0] + kv_head * t->stride[1] + (s->k_row + j0) * t->stride[2],
-                                 t->stride[2], (int)(left < 4096 ? left : 4096) };
+    const int64_t first = s->k_batch * t->stride[0] + kv_head * t->stride[1] + (s->k_row + j0) * t->stride[2];
+    tf32_copy<tf32_tile<DV, W>::keys, W>(to, pitch, t, { at, first, t->stride[2], (int)(left < 4096 ? left : 4096) },
+                                         width, padded, fours);
+}
+
+/* Brings Q and the first tile of K, at key j0. Tells whether some query is bad. All threads call. */
+template <int DV, int W>
+__device__ __forceinline__ bool tf32_begin(const struct tf32_args *args, const struct problem *p,
+                                           tf32_shared<DV, W> *sh, int64_t kv_head, int64_t j0, float *q, float *k,
+                                           int d, int padded)
+{
+    constexpr int rows = tf32_tile<DV, W>::rows;
+    const bool paged = p->page_table != NULL;
+    const int pitch = padded + TF32_PAD;
+    if (paged) {
+        tf32_place_keys<DV, W>(p, sh, kv_head, j0, 0);
+        __syncthreads();
+    }
+    tf32_copy<rows, W>(q, pitch, &p->q, { sh->q_at, 0, 0, 0 }, d, padded, args->q_fours);
+    tf32_copy_keys<DV, W>(k, pitch, &p->k, &sh->seq, kv_head, j0, paged ? sh->k_at[0] : NULL, d, padded, args->k_fours);
+    cp_async_commit();
+    cp_async_wait<0>();
+    const uint32_t bad = tf32_bad<rows, W>(q, pitch, padded, args->q_fours);
+    const bool bad_q = __syncthreads_or(bad != 0);
+    if (bad_q)
+        tf32_mark_rows<rows, W>(bad, sh->bad_q);
+    else if (threadIdx.x < rows / 32)
+        sh->bad_q[threadIdx.x] = 0;
+    return bad_q;
 }
 
 /* Keys that the warp's rows see: some of them in begin .. end - 1, all of them in all_begin .. all_end - 1. */
@@ -472,7 +518,8 @@ __global__ void __launch_bounds__(32 * W, W == 4 ? 2 : 1)
 tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_constant__ struct problem_param packed)
 {
     typedef tf32_tile<DV, W> tile;
-    static_assert(sizeof(tf32_shared<DV, W>) <= (W == 4 ? TF32_STATIC_4 : TF32_STATIC_8), "the launcher reserves too little");
+    static_assert(sizeof(tf32_shared<DV, W>) <= (W == 4 ? TF32_STATIC_4 : TF32_STATIC_8),
+                  "the launcher reserves too little");
     extern __shared__ __align__(16) float memory[];
     __shared__ tf32_shared<DV, W> sh;
     const struct problem *const p = problem_of(&packed);
@@ -480,7 +527,8 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
     const int d = (int)p->d, padded = (d + 7) / 8 * 8, pitch = padded + TF32_PAD, dv = (int)p->dv;
     float *const q = memory, *const k = q + tile::rows * pitch, *const v = k + tile::keys * pitch;
     const int warp = threadIdx.x >> 5;
-    const struct tf32_lane lane = { 16 * warp + (int)(threadIdx.x & 31) / 4, (int)(threadIdx.x & 31) / 4, (int)threadIdx.x & 3 };
+    const struct tf32_lane lane = { 16 * warp + (int)(threadIdx.x & 31) / 4, (int)(threadIdx.x & 31) / 4,
+                                    (int)threadIdx.x & 3 };
     const bool paged = p->page_table != NULL;
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
@@ -495,7 +543,8 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
         __syncthreads();
         int64_t first, last;
         fs_split_of<tile::rows>(a, &sh, w.split, tile::keys, &first, &last);
-        const struct tf32_range range = tf32_range_of<DV, W>(&sh, sh.seq.len_q * p->group - w.tile * tile::rows, 16 * warp);
+        const struct tf32_range range =
+            tf32_range_of<DV, W>(&sh, sh.seq.len_q * p->group - w.tile * tile::rows, 16 * warp);
 
         float o[DV / 8][4];
         struct tf32_state state = { { minus_infinity(), minus_infinity() }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
@@ -506,23 +555,8 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
                 o[n][e] = 0.0f;
         int set = 0;                                 /* of k_at and v_at, at work */
         bool bad_q = false;
-        if (first < last) {
-            if (paged) {
-                tf32_place_keys<DV, W>(p, &sh, w.kv_head, first * tile::keys, 0);
-                __syncthreads();
-            }
-            tf32_copy<tile::rows, W>(q, pitch, &p->q, { sh.q_at, 0, 0, 0 }, d, padded, args.q_fours);
-            tf32_copy<tile::keys, W>(k, pitch, &p->k, tf32_keys_of(&p->k, &sh.seq, w.kv_head, first * tile::keys,
-                                                                             paged ? sh.k_at[0] : NULL), d, padded, args.k_fours);
-            cp_async_commit();
-            cp_async_wait<0>();
-            const uint32_t bad = tf32_bad<tile::rows, W>(q, pitch, padded, args.q_fours);
-            bad_q = __syncthreads_or(bad != 0);
-            if (bad_q)
-                tf32_mark_rows<tile::rows, W>(bad, sh.bad_q);
-            else if (threadIdx.x < tile::rows / 32)
-                sh.bad_q[threadIdx.x] = 0;
-        }
+        if (first < last)
+            bad_q = tf32_begin<DV, W>(&args, p, &sh, w.kv_head, first * tile::keys, q, k, d, padded);
         for (int64_t t = first; t < last; t++) {
             const int64_t j0 = t * tile::keys;
             const bool sees = j0 < range.end && j0 + tile::keys > range.begin;
@@ -530,12 +564,13 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
             cp_async_wait<0>();
             const uint32_t bad = tf32_bad<tile::keys, W>(k, pitch, padded, args.k_fours);
             const bool bad_k = __syncthreads_or(bad != 0);
-            tf32_copy<tile::keys, W>(v, tile::v_pitch, &p->v, tf32_keys_of(&p->v, &sh.seq, w.kv_head, j0,
-                                                                                     paged ? sh.v_at[set] : NULL), dv, DV, args.v_fours);
+            tf32_copy_keys<DV, W>(v, tile::v_pitch, &p->v, &sh.seq, w.kv_head, j0, paged ? sh.v_at[set] : NULL, dv, DV,
+                                  args.v_fours);
             cp_async_commit();
             if (bad_k || bad_q)
                 tf32_mark_rows<tile::keys, W>(bad, sh.bad_k);
-            const bool partial = j0 < range.all_begin || j0 + tile::keys > range.all_end || score_has_terms(p) || bad_k || bad_q;
+            const bool whole = j0 >= range.all_begin && j0 + tile::keys <= range.all_end;
+            const bool partial = !whole || score_has_terms(p) || bad_k || bad_q;
             if (sees) {
                 tf32_scores<tile::key_blocks, three>(q + 16 * warp * pitch, k, pitch, padded / 8, s);
                 if (bad_k || bad_q)
@@ -551,8 +586,8 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
                 tf32_take_out<DV, W>(v, &sh, args.v_fours);
             set ^= 1;
             if (t + 1 < last)
-                tf32_copy<tile::keys, W>(k, pitch, &p->k, tf32_keys_of(&p->k, &sh.seq, w.kv_head, j0 + tile::keys,
-                                                                                 paged ? sh.k_at[set] : NULL), d, padded, args.k_fours);
+                tf32_copy_keys<DV, W>(k, pitch, &p->k, &sh.seq, w.kv_head, j0 + tile::keys,
+                                      paged ? sh.k_at[set] : NULL, d, padded, args.k_fours);
             cp_async_commit();
             if (sees) {
 #pragma unroll
