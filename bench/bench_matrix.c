@@ -15,6 +15,7 @@ struct matrix_line { const char *label, *ops[2], *words; };
 #define BOTH { "flash", "gqa" }
 static const struct matrix_line type_lines[] = {
     { "q, k, v f32", BOTH, "f32 sq9 sk9" },
+    { "q, k, v f32, `precision` 3xTF32 or TF32", BOTH, "f32 3xtf32 sq9 sk9" },
     { "q, k, v f16", BOTH, "f16 sq9 sk9" },
     { "q, k, v bf16", BOTH, "bf16 sq9 sk9" },
     { "q, k, v bf16; o f32", BOTH, "bf16 out=f32 sq9 sk9" },
@@ -30,28 +31,29 @@ static const struct matrix_line type_lines[] = {
 };
 
 static const struct matrix_line feature_lines[] = {
-    { "grouped queries (GQA, MQA)", BOTH, "f32 hq6 hkv2 sq9 sk9" },
-    { "D, Dv up to 1024, different", BOTH, "f32 d1024 dv40 sq9 sk9" },
-    { "causal, bottom right", BOTH, "f32 causal sq9 sk12" },
-    { "causal, top left", BOTH, "f32 causal top_left sq9 sk12" },
-    { "sliding window", BOTH, "f32 left=3 right=0 sq9 sk9" },
-    { "softcap", BOTH, "f32 softcap=30 sq9 sk9" },
-    { "bias", BOTH, "f32 bias sq9 sk9" },
-    { "keep mask", BOTH, "f32 keep sq9 sk9" },
-    { "ALiBi", BOTH, "f32 alibi sq9 sk9" },
-    { "sinks", BOTH, "f32 sinks sq9 sk9" },
-    { "LSE output", BOTH, "f32 lse sq9 sk9" },
-    { "scores output", { "gqa" }, "f32 scores sq9 sk9" },
-    { "one query row, keys split", { "flash" }, "f32 sq1 sk999 splits=3" },
-    { "padded batch, `seqused_k`", BOTH, "f32 b3 used_k sq9 sk9" },
-    { "packed batch, `cu_seqlens_*`", BOTH, "f32 b3 packed_q packed_k sq9 sk9" },
-    { "paged k, v", BOTH, "f32 b3 page=4 sq1 sk9" },
-    { "packed q over paged k, v", BOTH, "f32 b3 packed_q page=4 sq2 sk9" },
-    { "`BATCH_INVARIANT`", BOTH, "f32 invariant sq9 sk9" },
+    { "grouped queries (GQA, MQA)", BOTH, "bf16 hq6 hkv2 sq9 sk9" },
+    { "D, Dv up to 1024, different", BOTH, "bf16 d1024 dv40 sq9 sk9" },
+    { "causal, bottom right", BOTH, "bf16 causal sq9 sk12" },
+    { "causal, top left", BOTH, "bf16 causal top_left sq9 sk12" },
+    { "sliding window", BOTH, "bf16 left=3 right=0 sq9 sk9" },
+    { "softcap", BOTH, "bf16 softcap=30 sq9 sk9" },
+    { "bias", BOTH, "bf16 bias sq9 sk9" },
+    { "keep mask", BOTH, "bf16 keep sq9 sk9" },
+    { "ALiBi", BOTH, "bf16 alibi sq9 sk9" },
+    { "sinks", BOTH, "bf16 sinks sq9 sk9" },
+    { "LSE output", BOTH, "bf16 lse sq9 sk9" },
+    { "scores output", { "gqa" }, "bf16 scores sq9 sk9" },
+    { "one query row, keys split", { "flash" }, "bf16 sq1 sk999 splits=3" },
+    { "padded batch, `seqused_k`", BOTH, "bf16 b3 used_k sq9 sk9" },
+    { "packed batch, `cu_seqlens_*`", BOTH, "bf16 b3 packed_q packed_k sq9 sk9" },
+    { "paged k, v", BOTH, "bf16 b3 page=4 sq1 sk9" },
+    { "packed q over paged k, v", BOTH, "bf16 b3 packed_q page=4 sq2 sk9" },
+    { "`BATCH_INVARIANT`", BOTH, "bf16 invariant sq9 sk9" },
 };
 
 static const struct matrix_line other_lines[] = {
     { "matrix products, f32", { "matmul", "matmul_nt" }, "f32 m9 n9 k9" },
+    { "matrix products, f32, 3xTF32 or TF32", { "matmul", "matmul_nt" }, "f32 3xtf32 m9 n9 k9" },
     { "matrix products, f16", { "matmul", "matmul_nt" }, "f16 m9 n9 k9" },
     { "matrix products, bf16", { "matmul", "matmul_nt" }, "bf16 m9 n9 k9" },
     { "softmax, f32", { "softmax", "softmax_causal" }, "f32 sq9 sk9" },
@@ -81,9 +83,9 @@ static bool row_supports(const struct impl *impl, const char *op, const char *wo
 /* Can the row run anything at all on this machine? */
 static bool row_runs_here(const struct impl *impl)
 {
-    return row_supports(impl, "flash", "f32 sq9 sk9") || row_supports(impl, "gqa", "f32 sq9 sk9")
-        || row_supports(impl, "matmul", "f32 m9 n9 k9") || row_supports(impl, "softmax", "f32 sq9 sk9")
-        || row_supports(impl, "merge", "f32 sq9");
+    return row_supports(impl, "flash", "bf16 sq9 sk9") || row_supports(impl, "flash", "f32 sq9 sk9")
+        || row_supports(impl, "gqa", "bf16 sq9 sk9") || row_supports(impl, "matmul", "bf16 m9 n9 k9")
+        || row_supports(impl, "softmax", "f32 sq9 sk9") || row_supports(impl, "merge", "f32 sq9");
 }
 
 static void print_cell(const struct impl *impl, const struct matrix_line *line)

@@ -6,6 +6,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "support.h"
 
@@ -46,6 +47,7 @@ static int64_t used_length(const struct attn_case *c, uint64_t tag, int64_t kind
     case USED_ZERO_OR_ALL:  return n % 2 ? most : 0;
     case USED_OUT_OF_RANGE: return n % 3 == 0 ? most + 5 : n % 3 == 1 ? -3 : INT32_MAX;
     case USED_ZERO:         return 0;
+    case USED_MOST:         return most - most / 5;
     default:                return most;
     }
 }
@@ -103,6 +105,19 @@ int32_t attn_bias_dtype(const struct attn_case *c)
     return c->bias_type == 1 ? QATTN_DTYPE_F16 : c->bias_type == 2 ? QATTN_DTYPE_BF16 : QATTN_DTYPE_F32;
 }
 
+/* The largest number of a type. */
+static double largest(int32_t dtype)
+{
+    switch (dtype) {
+    case QATTN_DTYPE_F32:    return FLT_MAX;
+    case QATTN_DTYPE_BF16:   return 0x1.FEp127;
+    case QATTN_DTYPE_F16:    return 65504;
+    case QATTN_DTYPE_E5M2:   return 57344;
+    case QATTN_DTYPE_E4M3FN: return 448;
+    default:                 return 127;
+    }
+}
+
 static uint64_t collapse(int64_t axes, int64_t bit, uint64_t index) { return axes & bit ? index : 0; }
 
 /* Is key j one of those that BIAS_HIDES_BAD and KEEP_HIDES_BAD hide? All that `nan` may spoil, in any sequence. */
@@ -123,7 +138,7 @@ double attn_bias(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, i
         break;
     case BIAS_SOME_LOWEST:
         if (key % 3 == 0)
-            return dtype == QATTN_DTYPE_F32 ? -FLT_MAX : dtype == QATTN_DTYPE_F16 ? -65504.0 : -0x1.FEp127;
+            return -largest(dtype);
         break;
     case BIAS_DEAD_ROWS:
         if (collapse(c->bias, 4, (uint64_t)i) % 5 == 3)
@@ -136,6 +151,10 @@ double attn_bias(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, i
     case BIAS_ODD:
         if (key % 97 < 2)
             return key % 97 ? (double)INFINITY : (double)NAN;
+        break;
+    case BIAS_LOWEST_ROWS:
+        if (collapse(c->bias, 4, (uint64_t)i) % 3 == 2)
+            return -largest(dtype);
         break;
     default:
         break;
@@ -151,6 +170,8 @@ bool attn_keep(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, int
     case KEEP_DEAD_ROWS: return collapse(c->keep, 4, (uint64_t)i) % 5 != 3 && key % 4 != 0;
     case KEEP_NONE:      return false;
     case KEEP_HIDES_BAD: return !(c->keep & 8 && hides_bad(c, j));
+    case KEEP_TILES:
+        return hash64(collapse(c->keep, 4, (uint64_t)i / 64), collapse(c->keep, 8, (uint64_t)j / 64)) % 5 < 2;
     default:             return key % 4 != 0;
     }
 }
@@ -165,8 +186,22 @@ double attn_sink(const struct attn_case *c, int64_t h)
 
 double attn_slope(const struct attn_case *c, uint64_t id, int64_t h)
 {
+    static const double odd[4] = { 0, INFINITY, NAN, -INFINITY };
+    if (c->odd_slopes && h % 4)
+        return odd[h % 4];
     const uint64_t key = key5(c, 'a', c->alibi >= 2 ? id : 0, (uint64_t)h, 0);
     return (float)(0.02 + 0.2 * (double)(key % 64) / 64);
+}
+
+static double odd_descale(const struct attn_case *c, uint64_t index, double value)
+{
+    switch (c->odd_scale) {
+    case ODD_ZERO:     return 0;
+    case ODD_NEGATIVE: return -value;
+    case ODD_MIXED:    return index % 3 == 0 ? 0 : index % 3 == 1 ? -value : value;
+    case ODD_NAN:      return index % 3 == 0 ? (double)NAN : value;
+    default:           return value;
+    }
 }
 
 double attn_descale(const struct attn_case *c, char which, int64_t kind, uint64_t id, int64_t h, int64_t row, int64_t d)
@@ -183,7 +218,9 @@ double attn_descale(const struct attn_case *c, char which, int64_t kind, uint64_
     default:                  index = key5(c, 5, id, (uint64_t)h, (uint64_t)row); break;
     }
     const double unit = c->kv_dtype == QATTN_DTYPE_I8 ? 0x1p-5 : 1.0;
-    return (float)(unit * (0.25 + (double)(hash64(index, (uint64_t)which) % 1024) / 512));
+    const double value = (float)(unit * (0.25 + (double)(hash64(index, (uint64_t)which) % 1024) / 512));
+    const bool odd = c->odd_of & (which == 'q' ? 1 : which == 'k' ? 2 : 4);
+    return odd ? odd_descale(c, index, value) : value;
 }
 
 /* ---------------------------------------------------------------- bad values */
@@ -192,7 +229,12 @@ bool attn_bad_key(const struct attn_case *c, const struct sequence *s, int64_t j
 {
     switch (c->nan) {
     case NAN_LAST_KEYS:    return j < s->len_k && j >= s->len_k - 2;
-    case NAN_LAST_VALUE:   return j < s->len_k && j == s->len_k - 1;
+    case NAN_LAST_VALUE:
+    case MAX_LAST_VALUE:
+    case ZERO_QUERIES_MAX_KEY: return j < s->len_k && j == s->len_k - 1;
+    case NAN_FIRST_VALUE:  return j < s->len_k && j == 0;
+    case INF_KEY_NAN_VALUE:      /* one that hides_bad knows */
+        return j < s->len_k && j == (s->len_k < 14 ? s->len_k - 1 : s->len_k / 14 * 7 - 1);
     case NAN_SEVENTH_KEYS: return j < s->len_k && j % 7 == 6;
     case NAN_ONE_VALUE:
     case NAN_ONE_KEY:
@@ -213,6 +255,8 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
     if (which == 'q') {
         if (c->nan == NAN_ONE_QUERY && row == 0 && h == 0 && width > 0)
             values[width / 2] = NAN;
+        else if (c->nan == ZERO_QUERIES_MAX_KEY || (c->nan == ZERO_QUERIES && row % 2 == 0))
+            memset(values, 0, (size_t)width * sizeof *values);
         return;
     }
     if (!attn_bad_key(c, s, row))
@@ -220,7 +264,7 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
     if (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS)
         for (int64_t d = 0; d < width; d++)
             values[d] = bad_value(c, which == 'k' ? row : row + 1);
-    else if (c->nan == NAN_LAST_VALUE && which == 'v')
+    else if ((c->nan == NAN_LAST_VALUE || c->nan == NAN_FIRST_VALUE || c->nan == INF_KEY_NAN_VALUE) && which == 'v')
         for (int64_t d = 0; d < width; d++)
             values[d] = c->zero_bad ? 0.0 : (double)NAN;
     else if (c->nan == NAN_ONE_VALUE && which == 'v')
@@ -228,6 +272,9 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
             values[d] = bad_value(c, d / 3);
     else if (c->nan == NAN_ONE_KEY && which == 'k' && h == 0 && width > 0)
         values[width - 1] = NAN;
-    else if (c->nan == INF_ONE_KEY && which == 'k' && width > 0)
-        values[0] = INFINITY;
+    else if ((c->nan == INF_ONE_KEY || c->nan == INF_KEY_NAN_VALUE) && which == 'k' && width > 0)
+        values[0] = c->zero_bad ? 0.0 : INFINITY;
+    else if ((c->nan == MAX_LAST_VALUE && which == 'v') || (c->nan == ZERO_QUERIES_MAX_KEY && which == 'k'))
+        for (int64_t d = 0; d < width; d++)
+            values[d] = c->zero_bad ? 0.0 : d % 2 ? -largest(c->kv_dtype) : largest(c->kv_dtype);
 }

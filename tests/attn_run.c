@@ -65,7 +65,8 @@ enum { MIN_RMS_ELEMENTS = 4096, MAX_PLAIN_WORK = 4 << 20 };
 bool attn_wants_plain(const struct attn_case *c, const struct sequence *seqs)
 {
     int64_t elements = 0, work = 0;
-    if (c->op == OP_SOFTMAX || c->nan || c->sinks == 2 || c->bias_kind == BIAS_ODD || c->hkv == 0)
+    if (c->op == OP_SOFTMAX || c->nan || c->sinks == 2 || c->bias_kind == BIAS_ODD || c->odd_scale || c->odd_slopes ||
+        c->hkv == 0)
         return false;
     for (int64_t n = 0; n < c->b; n++) {
         elements += c->hq * seqs[n].len_q * attn_dv(c);

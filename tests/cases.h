@@ -37,6 +37,7 @@
     X(keep_u8, 0) \
     X(sinks, 0)         /* 2: of every four heads' the last three are -inf, inf, NaN */ \
     X(alibi, 0)         /* 1 [Hq], 2 [N,Hq], 3 [N,Hq] in wider rows */ \
+    X(odd_slopes, 0)    /* of every four heads' slopes the last three are inf, NaN, -inf */ \
     X(used_q, 0)        /* enum used_kind */ \
     X(used_k, 0) \
     X(packed_q, 0) X(packed_k, 0) \
@@ -45,6 +46,8 @@
     X(page, 0) \
     X(q_scale, 0)       /* enum scale_kind: descales */ \
     X(k_scale, 0) X(v_scale, 0) \
+    X(odd_scale, 0)     /* enum odd_scale: what the descales of odd_of hold */ \
+    X(odd_of, 0)        /* q 1, k 2, v 4 */ \
     X(scores, 0)        /* 1 f32, 2 q's type */ \
     X(stage, 0) \
     X(nan, 0)           /* enum nan_kind */ \
@@ -56,10 +59,13 @@
     X(seed, 0)
 
 enum bias_kind { BIAS_NORMAL, BIAS_SOME_HIDDEN, BIAS_SOME_LOWEST, BIAS_DEAD_ROWS, BIAS_HIDES_BAD,
-                 BIAS_ODD /* +inf and NaN here and there */ };
-enum keep_kind { KEEP_RANDOM, KEEP_DEAD_ROWS, KEEP_NONE, KEEP_HIDES_BAD };
-enum used_kind { USED_ALL, USED_SOME, USED_ZERO_OR_ALL, USED_OUT_OF_RANGE, USED_ZERO };
+                 BIAS_ODD /* +inf and NaN here and there */,
+                 BIAS_LOWEST_ROWS /* every third row its type's lowest number: an additive mask of a row without keys */ };
+enum keep_kind { KEEP_RANDOM, KEEP_DEAD_ROWS, KEEP_NONE, KEEP_HIDES_BAD,
+                 KEEP_TILES /* blocks of 64 x 64 hidden as a whole, others seen as a whole */ };
+enum used_kind { USED_ALL, USED_SOME, USED_ZERO_OR_ALL, USED_OUT_OF_RANGE, USED_ZERO, USED_MOST /* four of five */ };
 enum scale_kind { SCALE_NONE, SCALE_ONE, SCALE_HEAD, SCALE_SEQ_HEAD, SCALE_SEQ_KVHEAD_D, SCALE_ROW, SCALE_ROW_D, SCALE_PAGE };
+enum odd_scale { ODD_NOTHING, ODD_ZERO, ODD_NEGATIVE, ODD_MIXED /* either, or neither */, ODD_NAN /* one in three */ };
 enum nan_kind {
     NAN_NOTHING,
     NAN_LAST_KEYS,       /* the last two keys of each sequence hold NaN, Inf */
@@ -68,7 +74,12 @@ enum nan_kind {
     NAN_ONE_KEY,         /* one K row of KV head 0 */
     INF_ONE_KEY,         /* one element of one K row is +inf: scores of +inf and -inf */
     NAN_ONE_QUERY,       /* q row 0 of head 0 */
-    NAN_LAST_VALUE       /* the last V row is NaN, its key is not */
+    NAN_LAST_VALUE,      /* the last V row is NaN, its key is not */
+    NAN_FIRST_VALUE,     /* the first V row is NaN */
+    INF_KEY_NAN_VALUE,   /* one K element is inf, its V row NaN: hidden where the score is -inf, by its value or a mask */
+    MAX_LAST_VALUE,      /* the last V row holds its type's largest numbers, of both signs */
+    ZERO_QUERIES,        /* every other row of q is 0 */
+    ZERO_QUERIES_MAX_KEY /* q is 0, the last K row its type's largest numbers */
 };
 
 #define ATTN_CASE_FIELD(name, initial) int64_t name;

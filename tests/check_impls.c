@@ -65,7 +65,8 @@ static void check_row(const struct impl *row, struct attn_build *b, const struct
     }
     count_run("runs for the same bits", runs);
     attn_copy_free(&first);
-    if (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS || c->nan == NAN_LAST_VALUE) {
+    if (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS || c->nan == NAN_LAST_VALUE || c->nan == MAX_LAST_VALUE ||
+        c->nan == INF_KEY_NAN_VALUE) {
         attn_build_reset(b);
         if (attn_run(row, b, 1, 0xFF) == ATTN_RAN)
             check_against_zeros(row, b, a);

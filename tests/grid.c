@@ -550,6 +550,10 @@ struct attn_grid attn_grid_make(enum op op)
         add_lines(&g, op, only);
         return g;
     }
+    if (grid_edges_alone()) {
+        grid_add_edges(&g, op);
+        return g;
+    }
     add_empty(&g, op);
     add_lengths(&g, op);
     if (op != OP_SOFTMAX)
@@ -572,6 +576,7 @@ struct attn_grid attn_grid_make(enum op op)
         add_softmax(&g);
     add_odd_sinks(&g, op);
     add_odd_biases(&g, op);
+    grid_add_edges(&g, op);
     add_random(&g, op, op == OP_FLASH_FORWARD ? 900 : 300);
     if (op != OP_SOFTMAX)
         grid_add_tiles(&g, op);

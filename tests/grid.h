@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* What the grid's two files share. */
+/* What the grid's files share. */
 #ifndef QATTN_TESTS_GRID_H
 #define QATTN_TESTS_GRID_H
 
@@ -30,6 +30,8 @@ void grid_random_scales(struct attn_case *c, struct rng *r);
 /* All cases at the sizes of tensor-core tiles, not a few of them: on a device, and under QATTN_TEST_TILES=1. */
 bool grid_wants_tiles(void);
 
+/* Numbers at the ends of what the contract allows, where kernels have gone wrong. */
+void grid_add_edges(struct attn_grid *g, enum op op);
 /* Attention at the sizes of tensor-core tiles. */
 void grid_add_tiles(struct attn_grid *g, enum op op);
 /* One random case at such sizes. */

@@ -107,12 +107,56 @@ START_TEST(any_strides)
 }
 END_TEST
 
+/* The answer for descales shaped [.., D] and what is taken are the same whether the D of them lie apart or are one (stride 0):
+ * a row that asks for the latter alone must not ask for more than the answer of the former. */
+static void check_descales(const struct attn_case *c)
+{
+    size_t answers[2], takes[2];
+    const char *ids[2] = { NULL };
+    struct sequence *const seqs = calloc((size_t)c->b + 1, sizeof *seqs);
+    struct attn_build b;
+    attn_sequences(c, seqs);
+    attn_build_init(&b, c, seqs);
+    for (int k = 0; k < 2; k++) {
+        b.attn.k_descale.stride[3] = b.attn.v_descale.stride[3] = k;
+        if (ask(&b, &answers[k]) != QATTN_OK)
+            note_failure("refused with stride %d", k);
+        takes[k] = taken(&b, &ids[k]);
+    }
+    for (int k = 0; k < 2; k++)
+        if (answers[k] != answers[0] || takes[k] > answers[0])
+            note_failure("with stride %d: %zu bytes, %s takes %zu; with stride 0: %zu bytes", k, answers[k], ids[k],
+                         takes[k], answers[0]);
+    count_run("workspace of descales", 2);
+    attn_build_free(&b);
+    free(seqs);
+}
+
+START_TEST(descale_strides)
+{
+    static const int64_t sizes[][3] = { { 1, 1, 4097 }, { 2, 70, 300 }, { 1, 4, 6000 } };
+    failures_clear();
+    for (int64_t i = 0; i < 3 * 9 * 2; i++) {
+        struct attn_case c = grid_typed(i % 2 ? OP_GQA_FORWARD : OP_FLASH_FORWARD, FIRST_BYTE_TYPES + i / 2 % 9);
+        char text[400];
+        grid_shape(&c, sizes[i / 18][0], 8, 2, sizes[i / 18][1], sizes[i / 18][2], 64);
+        c.k_scale = c.v_scale = SCALE_SEQ_KVHEAD_D;
+        attn_case_text(&c, text, sizeof text);
+        case_begin("workspace of descales/%s", text);
+        if (shard_has(i))
+            check_descales(&c);
+    }
+    ck_assert_int_eq(failures(), 0);
+}
+END_TEST
+
 Suite *suite_workspace(void)
 {
     Suite *const s = suite_create("workspace");
     TCase *const t = tcase_create("workspace");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, any_strides);
+    tcase_add_test(t, descale_strides);
     suite_add_tcase(s, t);
     return s;
 }

@@ -69,10 +69,10 @@ void ISA_NAME(qattn__mask_scores)(const struct problem *p, const struct seq *s, 
         return;
     for (int64_t j = 0; j < n; j += PIECE) {
         const int64_t count = min64(n - j, PIECE);
+        if (p->alibi_slopes)                        /* before what hides: a slope of inf makes NaN of -inf or 0 */
+            add_alibi(slope, (double)i + (double)s->offset - (double)(first + j), count, row + j);
         if (p->bias.dtype)
             add_bias(&p->bias, view_at(&p->bias, s->n, h, i, first + j), count, row + j);
-        if (p->alibi_slopes)
-            add_alibi(slope, (double)i + (double)s->offset - (double)(first + j), count, row + j);
         if (p->keep.dtype)
             hide_unkept(view_at(&p->keep, s->n, h, i, first + j), p->keep.stride[3], count, row + j);
     }
