@@ -23,6 +23,10 @@ bool gpu_usable(const char **why);
 /* "NVIDIA H200, compute capability 9.0". */
 const char *gpu_name(void);
 
+/* Under compute-sanitizer (QATTN_TEST_RAW=1) the workspace is an allocation of its own, of exactly its size and never
+ * written before: the tools then see every byte that is read unwritten, or lies beyond the end. Nothing is run 50 times. */
+bool gpu_raw(void);
+
 /* How many runs of a grid's case number `seed` must give the same bits: 2, on a device now and then 50. */
 int gpu_repeats(int64_t seed);
 
@@ -45,6 +49,10 @@ void gpu_add_problem(struct gpu_regions *regions, const struct problem *p);
  * the status, of guards around the workspace and, on the device, around every region. */
 bool gpu_run_row(const struct impl *row, struct problem *p, const struct gpu_regions *regions,
                  int fill, int32_t *status, char *reason, size_t cap);
+
+/* gpu_run_row's part for CUDA rows that support p (gpu_device.c). */
+bool gpu_run_on_device(const struct impl *row, struct problem *p, const struct gpu_regions *regions, int fill,
+                       int32_t *status);
 
 /* For tests that call the library's functions themselves: memory with a copy of the host's, on the device under
  * QATTN_TEST_DEVICE=cuda, else the host's heap; what it holds now; its end. gpu_device_type: for tensors in it. */

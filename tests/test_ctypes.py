@@ -811,6 +811,29 @@ def test_torch_cpu():
                     (shared.data, list(shared.shape), list(shared.stride), shared.dtype), f"{name}: DLPack import")
 
 
+def test_torch_plans():
+    """A call like one before it takes the same way on its own tensors, in place or not, in any order."""
+    torch = need("torch")
+    for softmax in (qattn.softmax, qattn.softmax_causal):
+        for order in ("in place first", "out of place first"):
+            shape = (1, 2, 5, 7 if order == "in place first" else 9)
+            for turn in range(4):
+                x = torch.randn(shape)
+                corner = 1 + shape[3] - shape[2] if softmax is qattn.softmax_causal else shape[3]
+                expected = torch.softmax(x - 1e9 * torch.triu(torch.ones(shape[2:]), corner), -1)
+                name = f"{softmax.__name__}, {order}, call {turn}"
+                if (turn % 2 == 0) == (order == "in place first"):
+                    result, out = softmax(x, x), x
+                else:
+                    kept, out = x.clone(), torch.full(shape, math.nan)
+                    result = softmax(x, out)
+                    check(torch.equal(x, kept), f"{name}: the input is as it was")
+                check(result is out, f"{name}: returns the output it was given")
+                check(float((out - expected).abs().max()) < 1e-6, f"{name}: against torch")
+                allocated = softmax(out)
+                check(allocated is not out and torch.equal(allocated, softmax(out)), f"{name}: allocates")
+
+
 def test_torch_refused():
     torch = need("torch")
     x = torch.zeros(1, 1, 4, 8)

@@ -275,6 +275,15 @@ static qattn_tensor make_descale(struct call *c, struct bytes *in, int64_t n, co
     return make_tensor(c, in, QATTN_DTYPE_F32, s, false);
 }
 
+/* As many of `rows` as the oracle can do in a fraction of a second, under sanitizers and once for each row of the table. */
+static int64_t affordable(int64_t rows, int64_t work)
+{
+    enum { MOST = 1 << 20 };
+    while (rows > 1 && rows * work > MOST)
+        rows = (rows + 1) / 2;
+    return rows;
+}
+
 static void make_attention(struct call *c, struct bytes *in)
 {
     qattn_attn_params *p = &c->params.attn;
@@ -284,13 +293,13 @@ static void make_attention(struct call *c, struct bytes *in)
     const bool packed_q = flash && take_chance(in, 3), paged = flash && take_chance(in, 3);
     const bool packed_k = flash && packed_q && !paged && take_chance(in, 2);
     const int64_t n = take_size(in, 3), hkv = 1 + take_below(in, 2), hq = hkv * (1 + take_below(in, 4));
-    const int64_t sq = take_size(in, 40), sk = take_size(in, 140), d = take_size(in, 72), dv = take_size(in, 72);
+    const int64_t rows = take_size(in, 40), sk = take_size(in, 140), d = take_size(in, 72), dv = take_size(in, 72);
     const int64_t max_pages = take_size(in, 6), page_size = 1 + take_below(in, 20), num_pages = 1 + take_below(in, 6);
+    const int64_t keys = paged ? max_pages * page_size : sk, sq = affordable(rows, n * hq * keys * (d + dv));
     const int64_t q[4] = { packed_q ? 1 : n, hq, sq, d }, o[4] = { q[0], hq, sq, dv }, lse[4] = { q[0], hq, sq, 1 };
     const int64_t kb = paged ? num_pages : packed_k ? 1 : n, ks = paged ? page_size : sk;
     const int64_t k[4] = { kb, hkv, ks, d }, v[4] = { kb, hkv, ks, dv };
-    const int64_t capacity = paged ? max_pages * page_size : sk;
-    const int64_t scores[4] = { n, hq, sq, capacity };
+    const int64_t scores[4] = { n, hq, sq, keys };
 
     c->params_size = p->struct_size = sizeof *p;
     p->flags = take_flags(in, 1 | 2 | 4);
@@ -312,7 +321,7 @@ static void make_attention(struct call *c, struct bytes *in)
         p->page_table = make_lengths(c, in, n > 0 ? (n - 1) * stride + max_pages : 0, 0, num_pages - 1);
     }
     if (paged || take_chance(in, 4))
-        p->seqused_k = make_lengths(c, in, n, 0, capacity < 200 ? capacity : 200);
+        p->seqused_k = make_lengths(c, in, n, 0, keys < 200 ? keys : 200);
     if (take_chance(in, 4))
         p->seqused_q = make_lengths(c, in, n, 0, sq);
     if (take_chance(in, 4))
