@@ -171,7 +171,8 @@ ISA_avx512  := -DQATTN_ISA_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mf
 
 GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
 NVFLAGS := -std=c++17 -O3 $(if $(filter 1,$(DEBUG)),-lineinfo) -ccbin $(CXX) \
-  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions --Werror cross-execution-space-call -Iinclude -Isrc -DQATTN_CUDA=1 \
+  -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions --Werror cross-execution-space-call -Iinclude -Isrc \
+  -DQATTN_CUDA=1 \
   --compress-mode=size $(GENCODE)
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
 
@@ -239,7 +240,8 @@ $(INTERNAL): $(OUT)/libqattn.a
 $(BUILD)/%.o: %.c
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) $(if $(filter src/cpu/% src/ref/%,$<),$(CPU_OPT),$(OPT)) $(if $(filter src/cuda/% bench/bench_device.c,$<),$(CUDA_INC)) \
+	$(Q)$(CC) $(BASE) $(if $(filter src/cpu/% src/ref/%,$<),$(CPU_OPT),$(OPT)) \
+	  $(if $(filter src/cuda/% bench/bench_device.c,$<),$(CUDA_INC)) \
 	  -MMD -MP $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 define isa_rule
@@ -298,7 +300,8 @@ uninstall:
 # ---------------------------------------------------------------- bench
 
 BENCH_SRC := bench/qattn_bench.c bench/bench_case.c bench/bench_check.c bench/bench_data.c bench/bench_matrix.c \
-  bench/bench_measure.c bench/bench_report.c bench/bench_call.c bench/bench_device.c bench/bench_upload.c bench/roofline.c
+  bench/bench_measure.c bench/bench_report.c bench/bench_call.c bench/bench_device.c bench/bench_upload.c \
+  bench/roofline.c
 BENCH_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(BENCH_SRC)) $(if $(filter 1,$(CUDA)),$(BUILD)/bench/roofline_device.o)
 BENCH     := $(BUILD)/bench/qattn_bench
 
@@ -319,7 +322,8 @@ bench-launch: $(BENCH_LAUNCH)
 $(BUILD)/bench/bench_launch.o: BASE += $(if $(filter 1,$(CUDA)),$(CUDA_INC))
 $(BENCH_LAUNCH): $(BUILD)/bench/bench_launch.o $(INTERNAL)
 	$(say) LD $@
-	$(Q)$(if $(filter 1,$(CUDA)),$(CXX) -static-libstdc++ -static-libgcc,$(CC)) -pthread -o $@ $< $(INTERNAL) $(CFLAGS) $(LDFLAGS) \
+	$(Q)$(if $(filter 1,$(CUDA)),$(CXX) -static-libstdc++ -static-libgcc,$(CC)) -pthread -o $@ $< $(INTERNAL) \
+	  $(CFLAGS) $(LDFLAGS) \
 	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lm
 
 # ---------------------------------------------------------------- tests
@@ -370,8 +374,9 @@ $(addprefix $(BUILD)/tests/,$(PUBLIC_TESTS)): $(BUILD)/tests/%: tests/%.c $(OUT)
 	$(Q)$(CC) $(TEST_BASE) -O1 -g -MMD -MP $(CPPFLAGS) $(CFLAGS) $< -o $@ -L$(OUT) -lqattn $(RPATH) $(LDFLAGS) -ldl -lm
 
 FAULTS_SRC := tests/test_cuda_faults.c tests/fake_cuda.c
-FAKED := DriverGetVersion GetDeviceCount DeviceGetAttribute GetDriverEntryPointByVersion GetFuncBySymbol FuncGetAttributes \
-  GetLastError StreamIsCapturing MemPoolCreate MemPoolSetAttribute MemPoolDestroy MallocFromPoolAsync FreeAsync SetDevice \
+FAKED := DriverGetVersion GetDeviceCount DeviceGetAttribute GetDriverEntryPointByVersion GetFuncBySymbol \
+  FuncGetAttributes GetLastError StreamIsCapturing MemPoolCreate MemPoolSetAttribute MemPoolDestroy \
+  MallocFromPoolAsync FreeAsync SetDevice \
   DeviceSynchronize StreamSynchronize Malloc
 $(BUILD)/tests/test_cuda_faults: $(FAULTS_SRC) tests/fake_cuda.h $(INTERNAL)
 	$(say) CC tests/test_cuda_faults.c
@@ -390,7 +395,8 @@ FRESH_SRC := tests/test_cuda_fresh.c $(addprefix tests/cuda_fresh_,call.c contex
 $(BUILD)/tests/test_cuda_fresh: $(FRESH_SRC) tests/cuda_fresh.h $(OUT)/libqattn.so
 	$(say) CC $<
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(TEST_BASE) $(CUDA_INC) -Itests -O1 -g $(CPPFLAGS) $(CFLAGS) $(FRESH_SRC) -o $@ -L$(OUT) -lqattn $(RPATH) $(LDFLAGS) \
+	$(Q)$(CC) $(TEST_BASE) $(CUDA_INC) -Itests -O1 -g $(CPPFLAGS) $(CFLAGS) $(FRESH_SRC) -o $@ -L$(OUT) -lqattn \
+	  $(RPATH) $(LDFLAGS) \
 	  $(CUDA_LIBS) -lm
 
 $(BUILD)/tests/test_abi_cxx: tests/test_abi.c $(OUT)/libqattn.so
@@ -399,7 +405,8 @@ $(BUILD)/tests/test_abi_cxx: tests/test_abi.c $(OUT)/libqattn.so
 	$(Q)$(CXX) -x c++ -std=c++11 $(CXXWARN) $(SAN) -Iinclude -O1 -g -MMD -MP $(CPPFLAGS) $(CFLAGS) $< -o $@ \
 	  -L$(OUT) -lqattn $(RPATH) $(LDFLAGS)
 
-RUN_CHECKS = BUILD=$(BUILD) CUDA_HOME=$(CUDA_HOME) OUT=$(OUT) CUDA=$(CUDA) DEBUG=$(DEBUG) ASAN=$(ASAN) CC="$(CC)" CXX="$(CXX)" SO=$(SO_FULL) SONAME=$(SONAME) MAKE="$(MAKE)" \
+RUN_CHECKS = BUILD=$(BUILD) CUDA_HOME=$(CUDA_HOME) OUT=$(OUT) CUDA=$(CUDA) DEBUG=$(DEBUG) ASAN=$(ASAN) \
+  CC="$(CC)" CXX="$(CXX)" SO=$(SO_FULL) SONAME=$(SONAME) MAKE="$(MAKE)" \
   sh tests/run_checks.sh
 
 ## check: all tests that need no device; installs missing tools when root (same as test)
@@ -419,11 +426,13 @@ check-sanitized: $(filter-out %_cxx,$(TESTS))
 
 # The same program with libcheck inside, for machines that have a device but no libcheck
 GPU_CHECK := $(BUILD)/tests/check_gpu
-CHECK_STATIC := -Wl,-Bstatic $$(pkg-config --static --libs-only-l check | tr ' ' '\n' | grep -E 'check|subunit' | tr '\n' ' ') \
+CHECK_STATIC := -Wl,-Bstatic \
+  $$(pkg-config --static --libs-only-l check | tr ' ' '\n' | grep -E 'check|subunit' | tr '\n' ' ') \
   -Wl,-Bdynamic
 $(GPU_CHECK): $(CHECK_OBJ) $(INTERNAL)
 	$(say) LD $@
-	$(Q)$(CXX) -static-libstdc++ -static-libgcc -pthread -o $@ $(CHECK_OBJ) $(INTERNAL) $(CFLAGS) $(LDFLAGS) $(CHECK_STATIC) \
+	$(Q)$(CXX) -static-libstdc++ -static-libgcc -pthread -o $@ $(CHECK_OBJ) $(INTERNAL) $(CFLAGS) $(LDFLAGS) \
+	  $(CHECK_STATIC) \
 	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lrt -lm
 
 ## check-gpu: the CUDA rows under the same suites, in QATTN_TEST_SHARDS processes; without a device it says so
@@ -523,7 +532,7 @@ abi-diff: $(if $(filter-out none,$(ABI_BASELINE)),$(OUT)/$(SO_FULL))
 abi-update:
 	@CC="$(CC)" sh tests/abi_update.sh build/abi-update
 
-## fatbin: registers, shared memory and spills of each CUDA kernel; fails for a spill that src/cuda/spills.txt does not list
+## fatbin: registers, shared memory, spills of each CUDA kernel; fails for a spill that is not in src/cuda/spills.txt
 .PHONY: fatbin fatbin-check format tags clean help
 KERNEL_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_KERNELS))
 fatbin:
@@ -541,9 +550,11 @@ clean:
 
 ## help: this list
 help:
-	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	  awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
 	@echo
-	@echo "Variables: CC CXX NVCC CUDA_HOME CUDA=0|1 CUDA_ARCHS=\"80 90a\" PREFIX LIBDIR INCLUDEDIR DESTDIR CFLAGS CPPFLAGS"
+	@echo "Variables: CC CXX NVCC CUDA_HOME CUDA=0|1 CUDA_ARCHS=\"80 90a\" PREFIX LIBDIR INCLUDEDIR DESTDIR \
+	CFLAGS CPPFLAGS"
 	@echo "           LDFLAGS DEBUG=1 ASAN=1 UBSAN=1 TSAN=1 WERROR=1 V=1 (shows the commands)"
 
 -include $(LIB_OBJ:.o=.d) $(CHECK_OBJ:.o=.d) $(BENCH_OBJ:.o=.d) $(TESTS:=.d) $(EXAMPLE_BIN:=.d) $(FUZZ_OBJ:.o=.d)

@@ -9,7 +9,7 @@ three kernels, FlashAttention-2 on packed batches, and FlashAttention-3 where fa
 
 How it measures
   All candidates of a case in one process, on the same tensors. Each is first compared with float64 on sampled rows;
-  a wrong one is named and not timed. Then its calls are captured in a CUDA graph (as many calls as fill --graph-ms), and
+  a wrong one is named and not timed. Then its calls are captured in a CUDA graph (as many as fill --graph-ms), and
   rounds replay every graph once, in an order drawn anew each round: same clocks, same heat. Figures are medians of
   the rounds; spread is the distance of the quarters over the median. decode and paged take several caches in turn,
   320 MB together or more, so that keys come from memory. The suite host times the calls' host side.

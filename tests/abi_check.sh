@@ -79,7 +79,8 @@ self_test() {
     # Sizes asserted by the header itself would stop the compile before a gate sees the variant.
     free='s/^QATTN_STATIC_ASSERT_.*//'
     variant same "" green green green
-    variant swap 's/^( *int64_t  )window_left;/\1SWAP;/; s/window_right;/window_left;/; s/SWAP;/window_right;/' red red green
+    variant swap 's/^( *int64_t  )window_left;/\1SWAP;/; s/window_right;/window_left;/; s/SWAP;/window_right;/' \
+        red red green
     variant append "$free; s/^( *)qattn_tensor v_descale;.*/&\n\1uint64_t appended;/" red red green
     variant insert "$free; s/^( *)float    softcap;.*/&\n\1float inserted, inserted2;/" red red green
     variant remove "$free; /^ *qattn_tensor keep;/d" red red green
@@ -87,7 +88,8 @@ self_test() {
     variant renumber 's/^(#define QATTN_MASK_WINDOW +)2/\116/' green red green
     variant status 's/^(#define QATTN_ERR_CUDA +)3008/\13018/' green red green
     variant function_removed '/^QATTN_API int32_t qattn_abi_version/d' red green red
-    variant function_added 's/^QATTN_API int32_t qattn_version.*/&\nQATTN_API int32_t qattn_added(void);/' green green red
+    variant function_added 's/^QATTN_API int32_t qattn_version.*/&\nQATTN_API int32_t qattn_added(void);/' \
+        green green red
     variant parameter_added 's/(qattn_status_string\(int32_t status)/\1, int more/' red green green
     variant parameter_type 's/(qattn_tensor_init\(qattn_tensor \*out, void \*data, )int32_t/\1int64_t/' red green green
     variant return_type 's/^QATTN_API int32_t (qattn_version\()/QATTN_API int64_t \1/' red green green
@@ -95,7 +97,8 @@ self_test() {
     mkdir -p "$scratch/soname" "$scratch/stripped"
     cp "$scratch/same/qattn.h" "$scratch/soname/" && build_stub "$scratch/soname" libqattn.so.1
     gates soname red green green
-    cp "$scratch/swap/qattn.h" "$scratch/stripped/" && strip -g -o "$scratch/stripped/libqattn.so" "$scratch/swap/libqattn.so"
+    cp "$scratch/swap/qattn.h" "$scratch/stripped/" &&
+        strip -g -o "$scratch/stripped/libqattn.so" "$scratch/swap/libqattn.so"
     gates stripped red red green
 }
 
@@ -107,7 +110,8 @@ build_baseline() {  # commit
     if [ ! -f "$tree/done" ]; then
         rm -rf "$tree" && mkdir -p "$tree"
         git archive "$1" | tar -x -C "$tree" || return 1
-        env -u MAKEFLAGS -u MAKELEVEL make -C "$tree" -s -j"$(nproc)" CUDA=0 CFLAGS='-g -O0' lib > "$tree/build.log" 2>&1 ||
+        env -u MAKEFLAGS -u MAKELEVEL \
+            make -C "$tree" -s -j"$(nproc)" CUDA=0 CFLAGS='-g -O0' lib > "$tree/build.log" 2>&1 ||
             { tail -n 20 "$tree/build.log" >&2; return 1; }
         touch "$tree/done"
     fi
@@ -130,7 +134,8 @@ against_baseline() {    # .so, commit
         echo "0 passed, 0 failed, 1 skipped"
         exit 0
     fi
-    old=$(build_baseline "$commit") || { echo "abi-check: commit $commit does not build"; echo "0 passed, 1 failed"; exit 1; }
+    old=$(build_baseline "$commit") ||
+        { echo "abi-check: commit $commit does not build"; echo "0 passed, 1 failed"; exit 1; }
     gate_abidiff "$old" "$1"
     verdict "abidiff against $2" green $?
 }

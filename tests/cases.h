@@ -60,11 +60,12 @@
 
 enum bias_kind { BIAS_NORMAL, BIAS_SOME_HIDDEN, BIAS_SOME_LOWEST, BIAS_DEAD_ROWS, BIAS_HIDES_BAD,
                  BIAS_ODD /* +inf and NaN here and there */,
-                 BIAS_LOWEST_ROWS /* every third row its type's lowest number: an additive mask of a row without keys */ };
+                 BIAS_LOWEST_ROWS /* every third row its type's lowest number: additive masks of rows without keys */ };
 enum keep_kind { KEEP_RANDOM, KEEP_DEAD_ROWS, KEEP_NONE, KEEP_HIDES_BAD,
                  KEEP_TILES /* blocks of 64 x 64 hidden as a whole, others seen as a whole */ };
 enum used_kind { USED_ALL, USED_SOME, USED_ZERO_OR_ALL, USED_OUT_OF_RANGE, USED_ZERO, USED_MOST /* four of five */ };
-enum scale_kind { SCALE_NONE, SCALE_ONE, SCALE_HEAD, SCALE_SEQ_HEAD, SCALE_SEQ_KVHEAD_D, SCALE_ROW, SCALE_ROW_D, SCALE_PAGE };
+enum scale_kind { SCALE_NONE, SCALE_ONE, SCALE_HEAD, SCALE_SEQ_HEAD, SCALE_SEQ_KVHEAD_D, SCALE_ROW, SCALE_ROW_D,
+                  SCALE_PAGE };
 enum odd_scale { ODD_NOTHING, ODD_ZERO, ODD_NEGATIVE, ODD_MIXED /* either, or neither */, ODD_NAN /* one in three */ };
 enum nan_kind {
     NAN_NOTHING,
@@ -76,7 +77,7 @@ enum nan_kind {
     NAN_ONE_QUERY,       /* q row 0 of head 0 */
     NAN_LAST_VALUE,      /* the last V row is NaN, its key is not */
     NAN_FIRST_VALUE,     /* the first V row is NaN */
-    INF_KEY_NAN_VALUE,   /* one K element is inf, its V row NaN: hidden where the score is -inf, by its value or a mask */
+    INF_KEY_NAN_VALUE,   /* one K element is inf, its V row NaN: hidden where the score is -inf, by value or mask */
     MAX_LAST_VALUE,      /* the last V row holds its type's largest numbers, of both signs */
     ZERO_QUERIES,        /* every other row of q is 0 */
     ZERO_QUERIES_MAX_KEY /* q is 0, the last K row its type's largest numbers */

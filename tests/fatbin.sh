@@ -3,8 +3,8 @@
 # Copyright (c) 2026 The libqattn authors
 #
 # usage: fatbin.sh spills.txt log...      (make fatbin; the logs are what `ptxas -v` said of each kernel file)
-# One line a kernel and architecture: registers, shared bytes that it declares, bytes of spill stores. A kernel that spills must
-# stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost.
+# One line a kernel and architecture: registers, shared bytes that it declares, bytes of spill stores. A kernel that
+# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost.
 set -u
 list=$1
 shift

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 The libqattn authors
 #
-# usage: run_checks.sh full|sanitized|abi|gpu     (from the Makefile, which sets BUILD OUT SO SONAME CUDA DEBUG ASAN CC CXX MAKE)
+# usage: run_checks.sh full|sanitized|abi|gpu
+# from the Makefile, which sets BUILD OUT SO SONAME CUDA DEBUG ASAN CC CXX MAKE
 # Runs every test program, shows its counts, and ends with one line `N passed, M failed, K skipped` for all.
 #
 # A test program ends with such a line of its own, or with libcheck's; a step that exits non-zero has failed even
@@ -72,7 +73,8 @@ abi_steps() {
 transformers_step() {    # python3 or nothing
     if [ -n "$1" ] && "$1" -c 'import importlib.util as u, sys
 sys.exit(not (u.find_spec("torch") and u.find_spec("transformers")))'; then
-        step test_transformers 600 env QATTN_LIBRARY="$PWD/$OUT/$SO" PYTHONDONTWRITEBYTECODE=1 "$1" tests/test_transformers.py
+        step test_transformers 600 env QATTN_LIBRARY="$PWD/$OUT/$SO" PYTHONDONTWRITEBYTECODE=1 \
+            "$1" tests/test_transformers.py
     else
         skip test_transformers 'torch and transformers are not installed for python3'
     fi

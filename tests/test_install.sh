@@ -120,5 +120,9 @@ one_prefix() {       # name, prefix, libdir, how pkg-config finds it: define or 
 one_prefix local /usr/local /usr/local/lib define
 one_prefix distribution /usr /usr/lib/x86_64-linux-gnu sysroot
 
-if [ $skipped = 0 ]; then echo "$passed passed, $failed failed"; else echo "$passed passed, $failed failed, $skipped skipped"; fi
+if [ $skipped = 0 ]; then
+    echo "$passed passed, $failed failed"
+else
+    echo "$passed passed, $failed failed, $skipped skipped"
+fi
 [ $failed = 0 ]

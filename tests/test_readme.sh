@@ -3,8 +3,9 @@
 # Copyright (c) 2026 The libqattn authors
 #
 # usage: test_readme.sh check BENCH LIBDIR SCRATCH    or    test_readme.sh write BENCH
-#   check   README.md tells the truth: its support matrix is what the table of implementations answers, every link, path,
-#           make target and bench option in it exists, its examples run; docs/abi.md lists every environment variable
+#   check   README.md tells the truth: its support matrix is what the table of implementations answers, every link,
+#           path, make target and bench option in it exists, its examples run; docs/abi.md lists every environment
+#           variable
 #   write   puts the matrix of this build into README.md (on a machine that runs every row)
 # BENCH is build/.../bench/qattn_bench, LIBDIR holds libqattn.so. Run in the root of the tree.
 set -u
@@ -47,8 +48,8 @@ mkdir -p "$scratch"
 
 "$bench" --matrix > "$scratch/matrix.now" || fail "$bench --matrix"
 between matrix > "$scratch/matrix.readme"
-# Cells are compared by the name of their column: a build without CUDA has none of the cuda rows. Columns that print ? belong
-# to rows this machine cannot run. Either counts as skipped.
+# Cells are compared by the name of their column: a build without CUDA has none of the cuda rows. Columns that print ?
+# belong to rows this machine cannot run. Either counts as skipped.
 awk -F'|' '
     NR == FNR { now[FNR] = $0; lines = FNR; next }
     {
@@ -88,21 +89,24 @@ for doc in README.md docs/abi.md bench/README.md; do
     done
 done
 # Whatever looks like a path of the tree, in text or in a command.
-for path in $(grep -ohE '\b(src|include|tests|bench|examples|docs|lib)/[A-Za-z0-9_./-]*[A-Za-z0-9_/]' README.md NEWS bench/README.md docs/abi.md | sort -u); do
+for path in $(grep -ohE '\b(src|include|tests|bench|examples|docs|lib)/[A-Za-z0-9_./-]*[A-Za-z0-9_/]' \
+    README.md NEWS bench/README.md docs/abi.md | sort -u); do
     must test -e "$path"
 done
 
 # ---------------------------------------------------------------- commands and options
 
 targets=$(sed -n 's/^\([a-z][a-z -]*\):.*/ \1 /p' Makefile)
-for target in $(grep -ohE '(^|`|\$\(|&& )make (-s )?[a-z][a-z-]+' README.md docs/abi.md bench/README.md | sed 's/.* //' | sort -u); do
+for target in $(grep -ohE '(^|`|\$\(|&& )make (-s )?[a-z][a-z-]+' README.md docs/abi.md bench/README.md |
+    sed 's/.* //' | sort -u); do
     case $targets in
     *" $target "*) pass ;;
     *) fail "make $target: no such target" ;;
     esac
 done
 "$bench" --help > "$scratch/usage" || fail "$bench --help"
-for option in $(grep -ohE -- '--(suite|case|impl|threads|ms|repeat|cold|csv|label|list|matrix)\b' README.md bench/README.md | sort -u); do
+for option in $(grep -ohE -- '--(suite|case|impl|threads|ms|repeat|cold|csv|label|list|matrix)\b' \
+    README.md bench/README.md | sort -u); do
     must grep -q -e "$option" "$scratch/usage"
 done
 for suite in bench/suites/*.txt; do
@@ -128,7 +132,8 @@ else
 fi
 python=$(sh tests/tools.sh python)
 if [ -n "$python" ] && "$python" -c 'import numpy' 2>/dev/null; then
-    { block python; echo 'assert o.shape == (1, 512, 16, 128) and np.isfinite(o).all(), o.shape'; } > "$scratch/readme.py"
+    { block python; echo 'assert o.shape == (1, 512, 16, 128) and np.isfinite(o).all(), o.shape'; } \
+        > "$scratch/readme.py"
     must env QATTN_LIBRARY="$libdir/libqattn.so" PYTHONPATH=examples/python PYTHONDONTWRITEBYTECODE=1 \
         "$python" "$scratch/readme.py"
 else

@@ -25,11 +25,14 @@ same() {      # text, expected list, actual list
 
 listed=$(cat lib/libqattn.symbols)
 same 'lib/libqattn.symbols is sorted' "$(echo "$listed" | LC_ALL=C sort -u)" "$listed"
-same 'exported symbols' "$listed" "$(nm -D --defined-only "$so" | awk '$2 != "A" { print $3 }' | sed 's/@.*//' | LC_ALL=C sort)"
+same 'exported symbols' "$listed" \
+    "$(nm -D --defined-only "$so" | awk '$2 != "A" { print $3 }' | sed 's/@.*//' | LC_ALL=C sort)"
 same 'functions of include/qattn.h' "$listed" "$(sh "$here/abi_names.sh" include/qattn.h | sed -n 's/^function //p')"
-same 'names in lib/libqattn.map' "$listed" "$(sed -n 's/^ *\(qattn_[a-z0-9_]*\);.*/\1/p' lib/libqattn.map | LC_ALL=C sort)"
+same 'names in lib/libqattn.map' "$listed" \
+    "$(sed -n 's/^ *\(qattn_[a-z0-9_]*\);.*/\1/p' lib/libqattn.map | LC_ALL=C sort)"
 same 'every constant, struct and field of the header has its number in tests/abi_golden.h' \
-    "$(sh "$here/abi_names.sh" include/qattn.h | sed -n -e 's/^constant //p' -e 's/^struct //p' -e 's/^field //p' | LC_ALL=C sort)" \
+    "$(sh "$here/abi_names.sh" include/qattn.h |
+        sed -n -e 's/^constant //p' -e 's/^struct //p' -e 's/^field //p' | LC_ALL=C sort)" \
     "$(sed -n -e 's/^ *CONSTANT(\([^,]*\),.*/\1/p' -e 's/^ *SIZE(\([^,]*\),.*/\1/p' \
         -e 's/^ *FIELD(\([^,]*\), \([^,]*\),.*/\1 \2/p' tests/abi_golden.h | LC_ALL=C sort)"
 
@@ -61,7 +64,8 @@ same 'global names of libqattn.a begin with qattn_' '' \
 forbidden='_?exit|_Exit|quick_exit|abort|printf|__printf_chk|puts|putchar|perror|system|signal|sigaction|stdout'
 [ "${DEBUG:-0}" = 1 ] || forbidden="$forbidden|__assert_fail"
 same 'no exit, abort, assert or print in the library' '' \
-    "$(nm --undefined-only "$dir/libqattn.a" 2>/dev/null | awk 'NF == 2 { print $2 }' | grep -Ex "$forbidden" | sort -u)"
+    "$(nm --undefined-only "$dir/libqattn.a" 2>/dev/null | awk 'NF == 2 { print $2 }' |
+        grep -Ex "$forbidden" | sort -u)"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -107,8 +107,8 @@ START_TEST(any_strides)
 }
 END_TEST
 
-/* The answer for descales shaped [.., D] and what is taken are the same whether the D of them lie apart or are one (stride 0):
- * a row that asks for the latter alone must not ask for more than the answer of the former. */
+/* The answer for descales shaped [.., D] is the same whether the D of them lie apart or are one (stride 0), and
+ * suffices for both: a row that runs one of the two alone must not ask for more than was answered for the other. */
 static void check_descales(const struct attn_case *c)
 {
     size_t answers[2], takes[2];

@@ -113,8 +113,8 @@ static void check_untouched(const struct call *c, bool outputs, const char *what
 {
     for (int i = 0; i < c->num_blocks; i++)
         require((c->blocks[i].output && !outputs) ||
-                memcmp(c->blocks[i].mem, c->blocks[i].before, c->blocks[i].bytes) == 0, "%s wrote to block %d (%s)", what,
-                i, c->blocks[i].output ? "output" : "input");
+                memcmp(c->blocks[i].mem, c->blocks[i].before, c->blocks[i].bytes) == 0,
+                "%s wrote to block %d (%s)", what, i, c->blocks[i].output ? "output" : "input");
 }
 
 static int32_t make_problem(struct problem *p, const struct call *c, const void *params)

@@ -275,7 +275,7 @@ static qattn_tensor make_descale(struct call *c, struct bytes *in, int64_t n, co
     return make_tensor(c, in, QATTN_DTYPE_F32, s, false);
 }
 
-/* As many of `rows` as the oracle can do in a fraction of a second, under sanitizers and once for each row of the table. */
+/* As many of `rows` as the oracle can do in a fraction of a second, under sanitizers, for each row of the table. */
 static int64_t affordable(int64_t rows, int64_t work)
 {
     enum { MOST = 1 << 20 };

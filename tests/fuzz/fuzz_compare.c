@@ -44,8 +44,8 @@ static void *before(struct call *c, const void *data)
 
 static void point_at_copies(struct call *c, struct problem *old)
 {
-    struct view *const views[] = { &old->a, &old->b, &old->c, &old->x, &old->q, &old->k, &old->v, &old->bias, &old->keep,
-                                   &old->q_descale.t, &old->k_descale.t, &old->v_descale.t };
+    struct view *const views[] = { &old->a, &old->b, &old->c, &old->x, &old->q, &old->k, &old->v, &old->bias,
+                                   &old->keep, &old->q_descale.t, &old->k_descale.t, &old->v_descale.t };
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         views[i]->data = before(c, views[i]->data);
     for (int64_t i = 0; i < old->num_parts; i++) {
@@ -54,8 +54,8 @@ static void point_at_copies(struct call *c, struct problem *old)
     }
 }
 
-/* What an infinite answer promises: a sum over values that are not finite is not finite, and no more (a weight that fp32
- * rounds to 0 makes NaN of an infinity); -inf of a hidden score, a LSE of no keys or a product is itself. */
+/* What an infinite answer promises: a sum over values that are not finite is not finite, and no more (a weight that
+ * fp32 rounds to 0 makes NaN of an infinity); -inf of a hidden score, a LSE of no keys or a product is itself. */
 enum promise { NOT_FINITE, ITSELF };
 
 /* One element of an output: `wanted` within `bound`, then the old bytes again. */

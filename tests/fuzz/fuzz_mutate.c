@@ -93,7 +93,8 @@ static bool tensor_contained(struct call *c, const qattn_tensor *t)
     }
     if (low < -(1 << 24) || high > 1 << 24)
         return false;
-    return call_find(c, (char *)t->data + (int64_t)low * size, (size_t)((int64_t)(high - low) + 1) * (size_t)size) != NULL;
+    const size_t bytes = (size_t)((int64_t)(high - low) + 1) * (size_t)size;
+    return call_find(c, (char *)t->data + (int64_t)low * size, bytes) != NULL;
 }
 
 /* Product of the axes, saturating. */
