@@ -497,6 +497,7 @@ struct attn_case attn_case_random(enum op op, struct rng *r)
     c.seed = 1 + rng_below(r, 1 << 20);
     c.lay = chance(r, 8) ? rng_below(r, 4) : 4 + rng_below(r, 1 << 20);
     c.aligned = hash64((uint64_t)c.seed, 16) % 2;
+    grid_random_edges(&c, r);
     return c;
 }
 

@@ -26,6 +26,8 @@ void grid_push(struct attn_grid *g, struct attn_case c);
 int64_t grid_pick(struct rng *r, const int64_t *list, int64_t n);
 void grid_random_masks(struct attn_case *c, struct rng *r);
 void grid_random_scales(struct attn_case *c, struct rng *r);
+/* Now and then one of the numbers of grid_edges.c, where the case has a place for it. */
+void grid_random_edges(struct attn_case *c, struct rng *r);
 
 /* All cases at the sizes of tensor-core tiles, not a few of them: on a device, and under QATTN_TEST_TILES=1. */
 bool grid_wants_tiles(void);

@@ -187,6 +187,28 @@ static void add_whole_rows(struct attn_grid *g, enum op op)
             }
 }
 
+void grid_random_edges(struct attn_case *c, struct rng *r)
+{
+    enum { ONE_IN = 6 };
+    if (rng_below(r, ONE_IN))
+        return;
+    const int64_t what = rng_below(r, 3), number = rng_below(r, 64);
+    const bool infinite = c->kv_dtype != I8 && c->kv_dtype != E4M3;      /* has infinities */
+    if (c->bias && what == 0)
+        c->bias_kind = number % 2 ? BIAS_LOWEST_ROWS : BIAS_ODD;
+    else if (c->keep && what < 2)
+        c->keep_kind = KEEP_TILES;
+    else if (c->alibi && what < 2)
+        c->odd_slopes = 1;
+    else if ((c->k_scale || c->v_scale) && what < 2) {
+        c->odd_scale = ODD_ZERO + number % 4;
+        c->odd_of = 1 + number / 4 % 7;
+    } else if (what == 2)
+        c->used_q = USED_MOST;
+    else if (c->op != OP_SOFTMAX && !c->nan)
+        c->nan = infinite ? NAN_FIRST_VALUE + number % 5 : MAX_LAST_VALUE + number % 3;
+}
+
 void grid_add_edges(struct attn_grid *g, enum op op)
 {
     add_slopes(g, op);

@@ -328,6 +328,7 @@ struct attn_case grid_random_tiles(enum op op, struct rng *r)
     c.seed = 1 + rng_below(r, 1 << 20);
     c.lay = rng_below(r, 4) == 0 ? rng_below(r, 4) : 4 + rng_below(r, 1 << 20);
     c.aligned = rng_below(r, 6) == 0 ? 0 : rng_below(r, 5) == 0 ? 2 : 1;
+    grid_random_edges(&c, r);
     return c;
 }
 

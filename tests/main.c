@@ -28,9 +28,10 @@ static const struct {
     const char *name;
     bool alone;
 } gpu_suites[] = {
-    { "cuda_calls", true },  { "cuda_graphs", true }, { "cuda_far", true }, { "cuda_big", true }, { "impls", false },
-    { "invariance", false }, { "lottery", false },   { "hostile", false }, { "huge", false },
-    { "long_keys", false },  { "recipe", false },    { "onnx", false },    { "smollm2", false },
+    { "cuda_calls", true },  { "cuda_graphs", true }, { "cuda_far", true },  { "cuda_big", false },
+    { "impls", false },      { "invariance", false }, { "lottery", false },  { "hostile", false },
+    { "huge", false },       { "long_keys", false },  { "recipe", false },   { "onnx", false },
+    { "smollm2", false },
     { "cases", false },      { "workspace", false },
 };
 

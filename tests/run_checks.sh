@@ -115,6 +115,7 @@ else
     step test_fork 180 "$tests/test_fork"
 fi
 step test_device 60 "$tests/test_device"
+step test_run_gpu 60 sh tests/test_run_gpu.sh "$logs/run_gpu"
 if [ "$CUDA" = 1 ]; then
     step test_cuda_faults 120 "$tests/test_cuda_faults"
     step test_drivers 120 sh tests/test_drivers.sh "$tests/test_device" "$tests/drivers"

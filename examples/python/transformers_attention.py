@@ -63,7 +63,9 @@ def masks_without_tensor(module, is_causal, sliding_window):
 
 def make_mask(**call):
     """transformers' mask function: None where attention() needs no mask tensor, so that hidden tiles are skipped and
-    no S x S mask is made: causal or sliding-window patterns without padding. Else the 4-D booleans of sdpa."""
+    no S x S mask is made: causal or sliding-window patterns without padding. Else the 4-D booleans of sdpa. A padding
+    mask is looked at, which waits for the device once a forward pass and cannot be captured in a graph: without
+    padding, give none."""
     return None if is_plain(call) else sdpa_mask(**call)
 
 
