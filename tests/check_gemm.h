@@ -8,5 +8,6 @@
 #include <check.h>
 
 void check_gemm_add(Suite *s);
+void check_merge_add(Suite *s);
 
 #endif

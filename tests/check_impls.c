@@ -146,5 +146,6 @@ Suite *suite_impls(void)
     tcase_add_test(t, case_lines);
     suite_add_tcase(s, t);
     check_gemm_add(s);
+    check_merge_add(s);
     return s;
 }
