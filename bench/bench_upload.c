@@ -5,14 +5,15 @@
 #include "bench_data.h"
 #include "bench_device.h"
 
-/* The device's address of what `pointer`, into one of the blocks, points to. */
+/* The device's address of what `pointer`, into one of the blocks, points to. For shapes alone nothing is copied, and
+ * arrays stay where they are: that they are given is all that matters. */
 static void *translate(const struct bench_data *d, const void *pointer)
 {
     const char *const at = pointer;
     for (int i = 0; at && i < d->num_blocks; i++) {
         const char *const start = d->blocks[i];
         if (start <= at && at < start + d->block_bytes[i])
-            return (char *)d->mirrors[i] + (at - start);
+            return d->shapes_only ? d->blocks[i] : (char *)d->mirrors[i] + (at - start);
     }
     return NULL;
 }
