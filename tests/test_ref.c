@@ -427,6 +427,7 @@ Suite *suite_ref(void)
     tcase_add_test(tc, oracle_row);
     suite_add_tcase(suite, tc);
     suite_add_tcase(suite, tcase_ref_keys());
+    suite_add_tcase(suite, tcase_ref_types());
     suite_add_tcase(suite, tcase_ref_ops());
     return suite;
 }

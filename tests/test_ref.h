@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* Shared by the three files that test the reference: test_ref.c (values), test_ref_keys.c (which keys a row sees),
- * test_ref_ops.c (the other operations, types and layouts). */
+/* Shared by the files that test the reference: test_ref.c (values), test_ref_keys.c (which keys a row sees),
+ * test_ref_types.c (types and layouts), test_ref_ops.c (the other operations). */
 #ifndef QATTN_TESTS_TEST_REF_H
 #define QATTN_TESTS_TEST_REF_H
 
@@ -35,8 +35,9 @@ void ref_attend(enum op op, const qattn_tensor *q, const qattn_tensor *k, const 
 void ref_attend_f32(struct ref_shape shape, const float *q, const float *k, const float *v, float *o, float *lse,
                     const qattn_attn_params *params);
 
-/* Test cases of the other two files. */
+/* Test cases of the other files. */
 TCase *tcase_ref_keys(void);
+TCase *tcase_ref_types(void);
 TCase *tcase_ref_ops(void);
 
 #endif
