@@ -105,19 +105,6 @@ int32_t attn_bias_dtype(const struct attn_case *c)
     return c->bias_type == 1 ? QATTN_DTYPE_F16 : c->bias_type == 2 ? QATTN_DTYPE_BF16 : QATTN_DTYPE_F32;
 }
 
-/* The largest number of a type. */
-static double largest(int32_t dtype)
-{
-    switch (dtype) {
-    case QATTN_DTYPE_F32:    return FLT_MAX;
-    case QATTN_DTYPE_BF16:   return 0x1.FEp127;
-    case QATTN_DTYPE_F16:    return 65504;
-    case QATTN_DTYPE_E5M2:   return 57344;
-    case QATTN_DTYPE_E4M3FN: return 448;
-    default:                 return 127;
-    }
-}
-
 static uint64_t collapse(int64_t axes, int64_t bit, uint64_t index) { return axes & bit ? index : 0; }
 
 /* Is key j one of those that BIAS_HIDES_BAD and KEEP_HIDES_BAD hide? All that `nan` may spoil, in any sequence. */
@@ -138,7 +125,7 @@ double attn_bias(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, i
         break;
     case BIAS_SOME_LOWEST:
         if (key % 3 == 0)
-            return -largest(dtype);
+            return -format_largest(dtype);
         break;
     case BIAS_DEAD_ROWS:
         if (collapse(c->bias, 4, (uint64_t)i) % 5 == 3)
@@ -154,7 +141,7 @@ double attn_bias(const struct attn_case *c, uint64_t id, int64_t h, int64_t i, i
         break;
     case BIAS_LOWEST_ROWS:
         if (collapse(c->bias, 4, (uint64_t)i) % 3 == 2)
-            return -largest(dtype);
+            return -format_largest(dtype);
         break;
     default:
         break;
@@ -276,5 +263,5 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
         values[0] = c->zero_bad ? 0.0 : INFINITY;
     else if ((c->nan == MAX_LAST_VALUE && which == 'v') || (c->nan == ZERO_QUERIES_MAX_KEY && which == 'k'))
         for (int64_t d = 0; d < width; d++)
-            values[d] = c->zero_bad ? 0.0 : d % 2 ? -largest(c->kv_dtype) : largest(c->kv_dtype);
+            values[d] = c->zero_bad ? 0.0 : d % 2 ? -format_largest(c->kv_dtype) : format_largest(c->kv_dtype);
 }

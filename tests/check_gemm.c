@@ -24,20 +24,27 @@ struct gemm_case {
     float   alpha, beta;           /* alpha 0: the default 1, unless as_given */
     bool    as_given, invariant;
     int64_t precision, aligned;    /* QATTN_PRECISION_*; rows on 16 bytes in random layouts too */
+    int64_t special;               /* enum special: numbers at the ends */
     int64_t lay, seed;             /* lay 0: packed; 1: b transposed in memory; else random */
+};
+
+enum special {
+    NOTHING_SPECIAL,
+    LARGEST,           /* the last row of B its type's largest numbers, the last column of A 0 or 2^-20 */
+    NOT_FINITE         /* a NaN in row 1 of A, an infinity in column 2 of B: they reach no other row and column */
 };
 
 static void gemm_text(const struct gemm_case *c, char *buf, size_t cap)
 {
     snprintf(buf, cap,
              "%s %s out=%s b%lld h%lld hkv%lld m%lld n%lld k%lld alpha=%g beta=%g%s%s "
-             "precision=%lld aligned=%lld "
+             "precision=%lld aligned=%lld special=%lld "
              "lay=%lld seed=%lld",
              c->op == OP_MATMUL ? "matmul" : "matmul_nt", format_name(c->in), format_name(c->out),
              (long long)c->b, (long long)c->h, (long long)c->hb, (long long)c->m, (long long)c->n,
              (long long)c->k, (double)c->alpha, (double)c->beta, c->as_given ? " as_given" : "",
              c->invariant ? " invariant" : "", (long long)c->precision, (long long)c->aligned,
-             (long long)c->lay, (long long)c->seed);
+             (long long)c->special, (long long)c->lay, (long long)c->seed);
 }
 
 static uint64_t gemm_key(const struct gemm_case *c, uint64_t tag, int64_t b, int64_t h, int64_t row)
@@ -61,17 +68,37 @@ static struct layout gemm_layout(const struct gemm_case *c, uint64_t id)
 
 struct gemm_build { struct box a, b, c; };
 
-/* Row n of logical B^T [N,K]: contiguous values for either orientation. */
+/* Row of A, or of logical B^T [N,K]: K values, in `copy` where they are special. */
+static const double *gemm_row(const struct gemm_case *c, char which, int64_t b, int64_t h, int64_t row, double *copy)
+{
+    const double *const values = normal_row(c->in, gemm_key(c, (uint64_t)which, b, h, row));
+    if (!c->special || c->k == 0)
+        return values;
+    memcpy(copy, values, (size_t)c->k * sizeof *copy);
+    if (c->special == LARGEST)
+        copy[c->k - 1] = which == 'a' ? (row % 2 ? 0x1p-20 : 0) : (row % 2 ? -1 : 1) * format_largest(c->in);
+    else if (which == 'a' && row == 1)
+        copy[0] = NAN;
+    else if (which == 'b' && row == 2)
+        copy[c->k / 2] = INFINITY;
+    return copy;
+}
+
 static void gemm_fill(const struct gemm_case *c, struct gemm_build *g)
 {
     const bool nt = c->op == OP_MATMUL_NT;
+    static double copy[NORMAL_MAX_ROW];
     for (int64_t b = 0; b < c->b; b++) {
         for (int64_t h = 0; h < c->h; h++)
-            for (int64_t m = 0; m < c->m; m++)
+            for (int64_t m = 0; m < c->m; m++) {
                 box_set_row(&g->a, b, h, m, c->k, normal_row_encoded(c->in, gemm_key(c, 'a', b, h, m)));
+                const double *const row = gemm_row(c, 'a', b, h, m, copy);
+                for (int64_t k = 0; k < c->k && c->special; k++)
+                    box_set(&g->a, b, h, m, k, row[k]);
+            }
         for (int64_t h = 0; h < c->hb; h++)
             for (int64_t n = 0; n < c->n; n++) {
-                const double *row = normal_row(c->in, gemm_key(c, 'b', b, h, n));
+                const double *const row = gemm_row(c, 'b', b, h, n, copy);
                 for (int64_t k = 0; k < c->k; k++)
                     box_set(&g->b, b, h, nt ? n : k, nt ? k : n, row[k]);
             }
@@ -142,10 +169,11 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
     for (int64_t b = 0; b < c->b; b++)
         for (int64_t h = 0; h < c->h; h++)
             for (int64_t m = 0; m < c->m; m++) {
-                const double *x = normal_row(c->in, gemm_key(c, 'a', b, h, m));
+                static double a_copy[NORMAL_MAX_ROW], b_copy[NORMAL_MAX_ROW];
+                const double *x = gemm_row(c, 'a', b, h, m, a_copy);
                 const double *old = normal_row(c->out, gemm_key(c, 'c', b, h, m));
                 for (int64_t n = 0; n < c->n; n++) {
-                    const double *y = normal_row(c->in, gemm_key(c, 'b', b, h / group, n));
+                    const double *y = gemm_row(c, 'b', b, h / group, n, b_copy);
                     double sum = 0, absolute = 0;
                     for (int64_t k = 0; k < c->k; k++) {
                         sum += x[k] * y[k];
@@ -154,7 +182,10 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
                     const double base = c->beta == 0 ? 0 : (double)c->beta * old[n], want = alpha * sum + base;
                     const double bound = tolerance_matmul_of(c->out, c->k, product, want,
                                                              fabs(alpha) * absolute, fabs(base));
-                    const double got = box_get(&g->c, b, h, m, n), ratio = fabs(got - want) / bound;
+                    const double got = box_get(&g->c, b, h, m, n);
+                    const double ratio = isfinite(want)   ? fabs(got - want) / bound
+                                         : isfinite(got) ? INFINITY
+                                                         : 0;
                     if (!(ratio <= 1))
                         note_failure("c b%lld h%lld m%lld n%lld is %.9g, want %.9g (%.3g x the bound)", (long long)b,
                                      (long long)h, (long long)m, (long long)n, got, want, ratio);
@@ -262,7 +293,8 @@ static void gemm_grid(void)
                                     .alpha = alphas[rng_below(&r, 4)],
                                     .beta = betas[rng_below(&r, 4)],
                                     .as_given = rng_below(&r, 8) == 0,
-                                    .invariant = rng_below(&r, 4) == 0 });
+                                    .invariant = rng_below(&r, 4) == 0,
+                                    .special = i % 5 < 3 ? i % 5 : 0 });
         }
     }
 }
@@ -298,7 +330,8 @@ static void gemm_tiles(void)
                                .as_given = rng_below(&r, 12) == 0,
                                .invariant = rng_below(&r, 4) == 0,
                                .precision = t < 4 ? 0 : t - 4,
-                               .aligned = rng_below(&r, 4) > 0 };
+                               .aligned = rng_below(&r, 4) > 0,
+                               .special = i % 7 < 3 ? i % 7 : 0 };
         if (grid_wants_tiles() || i % 40 == 0)
             gemm_push(c);
     }

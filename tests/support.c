@@ -3,6 +3,7 @@
 
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -165,6 +166,18 @@ void format_encode(int32_t dtype, void *p, double x)
         bits = (uint32_t)(int32_t)nearbyint(x < lo ? lo : x > hi ? hi : x);
     }
     memcpy(p, &bits, (size_t)f->size);
+}
+
+double format_largest(int32_t dtype)
+{
+    switch (dtype) {
+    case QATTN_DTYPE_F32:    return FLT_MAX;
+    case QATTN_DTYPE_BF16:   return 0x1.FEp127;
+    case QATTN_DTYPE_F16:    return 65504;
+    case QATTN_DTYPE_E5M2:   return 57344;
+    case QATTN_DTYPE_E4M3FN: return 448;
+    default:                 return 127;
+    }
 }
 
 double format_round(int32_t dtype, double x)

@@ -41,6 +41,7 @@ int32_t     format_parse(const char *name);              /* 0: unknown */
 double      format_decode(int32_t dtype, const void *p);
 void        format_encode(int32_t dtype, void *p, double x);   /* one rounding, to nearest even; I8, U8 saturate */
 double      format_round(int32_t dtype, double x);
+double      format_largest(int32_t dtype);               /* finite */
 
 /* ---------------------------------------------------------------- fenced tensors */
 
