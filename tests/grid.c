@@ -425,6 +425,19 @@ static void add_random(struct attn_grid *g, enum op op, int64_t n)
     }
 }
 
+/* Others than any run before: QATTN_TEST_GRID=random QATTN_TEST_SEED=n QATTN_TEST_RANDOM=cases. */
+static void add_random_of_seed(struct attn_grid *g, enum op op)
+{
+    struct rng r = { hash64((uint64_t)env_number("QATTN_TEST_SEED", 1), (uint64_t)op), 77 };
+    const int64_t cases = env_number("QATTN_TEST_RANDOM", 2000);
+    for (int64_t i = 0; i < cases; i++) {
+        struct attn_case c = i % 2 && op != OP_SOFTMAX ? grid_random_tiles(op, &r) : attn_case_random(op, &r);
+        c.scale = (float)c.scale;
+        c.softcap = (float)c.softcap;
+        attn_grid_push(g, &c);
+    }
+}
+
 /* ---------------------------------------------------------------- whole grids */
 
 /* Small: every ninth case, which still meets every family. */
@@ -463,8 +476,12 @@ struct attn_grid attn_grid_make(enum op op)
         add_lines(&g, op, only);
         return g;
     }
-    if (grid_edges_alone()) {
+    if (grid_is("edges")) {
         grid_add_edges(&g, op);
+        return g;
+    }
+    if (grid_is("random")) {
+        add_random_of_seed(&g, op);
         return g;
     }
     add_empty(&g, op);

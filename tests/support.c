@@ -327,14 +327,13 @@ void note_failure(const char *format, ...)
 int failures(void) { return shared->failed; }
 void failures_clear(void) { shared->failed = 0; }
 
-static bool grid_is(const char *name)
+bool grid_is(const char *name)
 {
     const char *grid = getenv("QATTN_TEST_GRID");
     return grid && strcmp(grid, name) == 0;
 }
 
 bool grid_small(void) { return grid_is("small"); }
-bool grid_edges_alone(void) { return grid_is("edges"); }
 
 bool shard_has(int64_t block)
 {

@@ -122,8 +122,9 @@ void failures_clear(void);
 
 /* QATTN_TEST_GRID=small: sanitizers and quick looks. */
 bool grid_small(void);
-/* QATTN_TEST_GRID=edges: of the grid of attention, the family of grid_edges.c alone. */
-bool grid_edges_alone(void);
+/* QATTN_TEST_GRID=name. edges: of the grid of attention, the family of grid_edges.c alone; random: random cases of
+ * QATTN_TEST_SEED instead. */
+bool grid_is(const char *name);
 /* QATTN_TEST_SHARD=k/n: this process takes the blocks k, k + n, ... of each grid. */
 bool shard_has(int64_t block);
 /* Value of an environment number, or `fallback`. */
