@@ -218,8 +218,10 @@ bool attn_bad_key(const struct attn_case *c, const struct sequence *s, int64_t j
     case NAN_LAST_KEYS:    return j < s->len_k && j >= s->len_k - 2;
     case NAN_LAST_VALUE:
     case MAX_LAST_VALUE:
+    case MAX_LAST_KEY:
     case ZERO_QUERIES_MAX_KEY: return j < s->len_k && j == s->len_k - 1;
     case NAN_FIRST_VALUE:  return j < s->len_k && j == 0;
+    case OVERFLOW_KEY:
     case INF_KEY_NAN_VALUE:      /* one that hides_bad knows */
         return j < s->len_k && j == (s->len_k < 14 ? s->len_k - 1 : s->len_k / 14 * 7 - 1);
     case NAN_SEVENTH_KEYS: return j < s->len_k && j % 7 == 6;
@@ -244,14 +246,19 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
             values[width / 2] = NAN;
         else if (c->nan == ZERO_QUERIES_MAX_KEY || (c->nan == ZERO_QUERIES && row % 2 == 0))
             memset(values, 0, (size_t)width * sizeof *values);
+        else if (c->nan == OVERFLOW_KEY && width > 0)
+            values[0] = format_round(c->q_dtype, 1e20);
         return;
     }
+    if (c->nan == OVERFLOW_KEY && which == 'k' && width > 0)
+        values[0] = attn_bad_key(c, s, row) ? format_round(c->kv_dtype, -1e30) : 0;
     if (!attn_bad_key(c, s, row))
         return;
     if (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS)
         for (int64_t d = 0; d < width; d++)
             values[d] = bad_value(c, which == 'k' ? row : row + 1);
-    else if ((c->nan == NAN_LAST_VALUE || c->nan == NAN_FIRST_VALUE || c->nan == INF_KEY_NAN_VALUE) && which == 'v')
+    else if (which == 'v' && (c->nan == NAN_LAST_VALUE || c->nan == NAN_FIRST_VALUE || c->nan == INF_KEY_NAN_VALUE ||
+                              c->nan == OVERFLOW_KEY))
         for (int64_t d = 0; d < width; d++)
             values[d] = c->zero_bad ? 0.0 : (double)NAN;
     else if (c->nan == NAN_ONE_VALUE && which == 'v')
@@ -261,7 +268,8 @@ void attn_spoil(const struct attn_case *c, const struct sequence *s, char which,
         values[width - 1] = NAN;
     else if ((c->nan == INF_ONE_KEY || c->nan == INF_KEY_NAN_VALUE) && which == 'k' && width > 0)
         values[0] = c->zero_bad ? 0.0 : INFINITY;
-    else if ((c->nan == MAX_LAST_VALUE && which == 'v') || (c->nan == ZERO_QUERIES_MAX_KEY && which == 'k'))
+    else if ((c->nan == MAX_LAST_VALUE && which == 'v') ||
+             ((c->nan == ZERO_QUERIES_MAX_KEY || c->nan == MAX_LAST_KEY) && which == 'k'))
         for (int64_t d = 0; d < width; d++)
             values[d] = c->zero_bad ? 0.0 : d % 2 ? -format_largest(c->kv_dtype) : format_largest(c->kv_dtype);
 }

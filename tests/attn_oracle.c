@@ -2,6 +2,7 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /* The fp64 answer of a case, and the plain fp32 algorithm whose rms error is the yardstick. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,8 @@ static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, in
     *magnitude = fabs(attn_scale(c)) * absolute;
     if (stage >= 1 && c->softcap != 0)
         score = (float)c->softcap * tanh(score / (float)c->softcap);
+    if (c->nan == OVERFLOW_KEY && score < -FLT_MAX)
+        score = -INFINITY;              /* scores are fp32 on every path */
     if (stage < 2)
         return score;
     if (!position_sees(w, i, j) || (c->keep && !attn_keep(c, w->s->id, h, row, j)))

@@ -118,11 +118,11 @@ static void judge(double ratio, double *worst, const char *what, int64_t n, int6
         *worst = ratio;
 }
 
-/* Rows that see keys of NaN, Inf and 3e38 at once: fp32 may overflow where fp64 does not, so nothing is promised
+/* Rows that see keys of NaN, Inf and 3e38, at once or one: fp32 may overflow where fp64 does not, so nothing is promised
  * beyond being written. (One bad key alone, NAN_ONE_KEY and the like, is judged in full.) */
 static bool sees_all_kinds(const struct attn_case *c, const struct attn_answer *a, int64_t row)
 {
-    return a->sees_bad[row] && (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS);
+    return a->sees_bad[row] && (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS || c->nan == MAX_LAST_KEY);
 }
 
 static void compare_row(struct attn_build *b, const struct attn_answer *a, int64_t n, int64_t h, int64_t i,

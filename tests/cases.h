@@ -80,7 +80,9 @@ enum nan_kind {
     INF_KEY_NAN_VALUE,   /* one K element is inf, its V row NaN: hidden where the score is -inf, by value or mask */
     MAX_LAST_VALUE,      /* the last V row holds its type's largest numbers, of both signs */
     ZERO_QUERIES,        /* every other row of q is 0 */
-    ZERO_QUERIES_MAX_KEY /* q is 0, the last K row its type's largest numbers */
+    ZERO_QUERIES_MAX_KEY, /* q is 0, the last K row its type's largest numbers */
+    MAX_LAST_KEY,        /* the last K row holds its type's largest numbers */
+    OVERFLOW_KEY         /* one key's scores overflow to -inf in fp32, and its V row is NaN: hidden */
 };
 
 #define ATTN_CASE_FIELD(name, initial) int64_t name;

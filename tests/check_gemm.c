@@ -30,7 +30,7 @@ struct gemm_case {
 
 enum special {
     NOTHING_SPECIAL,
-    LARGEST,           /* the last row of B its type's largest numbers, the last column of A 0 or 2^-20 */
+    LARGEST,           /* the last row of B its type's largest numbers, the last column of A 0 or small */
     NOT_FINITE         /* a NaN in row 1 of A, an infinity in column 2 of B: they reach no other row and column */
 };
 
@@ -76,7 +76,9 @@ static const double *gemm_row(const struct gemm_case *c, char which, int64_t b, 
         return values;
     memcpy(copy, values, (size_t)c->k * sizeof *copy);
     if (c->special == LARGEST)
-        copy[c->k - 1] = which == 'a' ? (row % 2 ? 0x1p-20 : 0) : (row % 2 ? -1 : 1) * format_largest(c->in);
+        copy[c->k - 1] = which == 'b' ? (row % 2 ? -1 : 1) * format_largest(c->in)
+                         : row % 2    ? (c->in == QATTN_DTYPE_F16 ? 0x1p-10 : 0x1p-20)
+                                      : 0;
     else if (which == 'a' && row == 1)
         copy[0] = NAN;
     else if (which == 'b' && row == 2)
@@ -335,6 +337,21 @@ static void gemm_tiles(void)
         if (grid_wants_tiles() || i % 40 == 0)
             gemm_push(c);
     }
+    /* more tiles than blocks: each walks over several */
+    static const int64_t few[] = { 0, 1, 15, 16, 17, 33, 50 };
+    for (int i = 0; i < 14 && grid_wants_tiles(); i++)
+        gemm_push((struct gemm_case){ .op = i % 2 ? OP_MATMUL : OP_MATMUL_NT,
+                                      .in = kinds[i % 3 ? 4 : i % 2][0],
+                                      .out = kinds[i % 3 ? 4 : i % 2][1],
+                                      .b = 2,
+                                      .h = 80,
+                                      .hb = i % 4 ? 80 : 20,
+                                      .m = 130,
+                                      .n = 131 + i / 2 % 2,
+                                      .k = few[i / 2],
+                                      .alpha = 1.5f,
+                                      .beta = i / 2 % 2 ? 0.5f : 0,
+                                      .aligned = i % 5 != 4 });
 }
 
 START_TEST(matmul)

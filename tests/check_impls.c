@@ -48,6 +48,10 @@ static void check_row(const struct impl *row, struct attn_build *b, const struct
     snprintf(label, sizeof label, "%s/%s", op, row->id);
     attn_case_text(c, text, sizeof text);
     case_begin("%s/%s", row->id, text);
+    if (c->nan == OVERFLOW_KEY && strcmp(row->id, "ref") == 0) {
+        count_skipped(label, "scores in fp64 do not overflow", 1);
+        return;
+    }
     const enum attn_ran ran = attn_run(row, b, 1, 0xFF);
     if (ran != ATTN_RAN) {
         count_skipped(label, attn_run_reason(), 1);
@@ -66,7 +70,7 @@ static void check_row(const struct impl *row, struct attn_build *b, const struct
     count_run("runs for the same bits", runs);
     attn_copy_free(&first);
     if (c->nan == NAN_LAST_KEYS || c->nan == NAN_SEVENTH_KEYS || c->nan == NAN_LAST_VALUE || c->nan == MAX_LAST_VALUE ||
-        c->nan == INF_KEY_NAN_VALUE) {
+        c->nan == INF_KEY_NAN_VALUE || c->nan == MAX_LAST_KEY) {
         attn_build_reset(b);
         if (attn_run(row, b, 1, 0xFF) == ATTN_RAN)
             check_against_zeros(row, b, a);

@@ -124,7 +124,7 @@ static void add_zero_queries(struct attn_grid *g, enum op op)
 /* The largest numbers of V's type, and NaN behind a score of -inf that no mask made. */
 static void add_large_values(struct attn_grid *g, enum op op)
 {
-    static const int64_t kinds[] = { MAX_LAST_VALUE, INF_KEY_NAN_VALUE };
+    static const int64_t kinds[] = { MAX_LAST_VALUE, INF_KEY_NAN_VALUE, MAX_LAST_KEY, OVERFLOW_KEY };
     static const int64_t sizes[][2] = { { 70, 140 }, { 130, 130 }, { 1, 257 }, { 200, 96 } };
     int64_t t = 0;
     for (int64_t k = 0; k < COUNT(kinds); k++)
@@ -133,6 +133,10 @@ static void add_large_values(struct attn_grid *g, enum op op)
                 struct attn_case c = r < 4 ? grid_typed(op, 0) : wide(op, t);
                 grid_shape(&c, 2, 4, 2, sizes[s][0], sizes[s][1], width(t));
                 c.precision = r < 4 ? 1 + r % 2 : c.precision;
+                if (kinds[k] == OVERFLOW_KEY && c.q_dtype == F16) {      /* f16 has no 1e20 */
+                    c.o_dtype = c.o_dtype == F16 ? BF16 : c.o_dtype;
+                    c.q_dtype = c.kv_dtype = BF16;
+                }
                 c.nan = kinds[k];
                 c.causal = r % 2 == 0;
                 c.bias = r % 4 == 1 ? 16 + (t % 8 < 4 ? 15 : 8) : 0;
@@ -206,7 +210,7 @@ void grid_random_edges(struct attn_case *c, struct rng *r)
     } else if (what == 2)
         c->used_q = USED_MOST;
     else if (c->op != OP_SOFTMAX && !c->nan)
-        c->nan = infinite ? NAN_FIRST_VALUE + number % 5 : MAX_LAST_VALUE + number % 3;
+        c->nan = infinite ? NAN_FIRST_VALUE + number % 6 : MAX_LAST_VALUE + number % 3;
 }
 
 void grid_add_edges(struct attn_grid *g, enum op op)

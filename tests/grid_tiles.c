@@ -264,6 +264,36 @@ static void add_precisions(struct tiles *x, enum op op)
                 }
 }
 
+/* IEEE f32 over many rows at widths up to 128, with everything. */
+static void add_wide_f32(struct tiles *x, enum op op)
+{
+    static const int64_t rows[] = { 33, 64, 65, 200 }, keys[] = { 1, 127, 128, 129, 600, 1100 };
+    static const int64_t widths[][2] = { { 128, 128 }, { 99, 96 }, { 16, 65 }, { 0, 128 }, { 128, 65 }, { 99, 128 } };
+    struct rng r = { hash64(32, (uint64_t)op), 0 };
+    int64_t t = 0;
+    for (int64_t i = 0; i < COUNT(rows); i++)
+        for (int64_t j = 0; j < COUNT(keys); j++)
+            for (int64_t k = 0; k < 6; k++, t++) {
+                struct attn_case c = grid_typed(op, 0);
+                const int64_t hkv = 1 + t % 2;
+                grid_shape(&c, 1 + t / 2 % 2, hkv * (1 + t % 3), hkv, rows[i], keys[j], widths[k][0]);
+                c.dv = widths[k][1];
+                c.packed_q = c.packed_k = op == OP_FLASH_FORWARD && t % 5 == 4;
+                c.splits = op == OP_FLASH_FORWARD && t % 4 == 1 ? 3 : op == OP_FLASH_FORWARD && t % 4 == 2;
+                if (t % 3)
+                    grid_random_masks(&c, &r);
+                else
+                    c.causal = t % 2;
+                c.used_q = t % 7 == 3;
+                c.used_k = t % 7 == 5;
+                c.softcap = t % 8 == 6 ? 5 : 0;
+                c.alibi = t % 9 == 7;
+                c.sinks = t % 6 == 5;
+                c.nan = t % 10 == 8 ? NAN_LAST_VALUE : t % 10 == 9 ? NAN_LAST_KEYS : 0;
+                add(x, c);
+            }
+}
+
 static void add_splits(struct tiles *x, enum op op)
 {
     static const int64_t splits[] = { 0, 1, 2, 3, 8, 64 }, keys[] = { 130, 1000, 4100 }, rows[] = { 1, 4, 16, 70 };
@@ -344,6 +374,7 @@ void grid_add_tiles(struct attn_grid *g, enum op op)
     add_descales(&x, op);
     add_bad_values(&x, op);
     add_precisions(&x, op);
+    add_wide_f32(&x, op);
     if (op == OP_FLASH_FORWARD) {
         add_pages(&x, op);
         add_splits(&x, op);

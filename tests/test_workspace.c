@@ -150,6 +150,30 @@ START_TEST(descale_strides)
 }
 END_TEST
 
+/* Scores that no memory holds: a refusal, or a number that says so, not one that wrapped. The CPU keeps no scores. */
+START_TEST(no_memory_holds)
+{
+    static const int64_t lengths[][3] = {
+        { (int64_t)1 << 31, (int64_t)1 << 32, 1 }, { (int64_t)1 << 40, (int64_t)1 << 40, 1 }, { 1, INT64_MAX, 0 },
+        { INT64_MAX, INT64_MAX, 0 }, { (int64_t)1 << 61, 3, 0 },
+    };
+    static const int32_t types[] = { F16, BF16, F32, E4M3 };
+    const int64_t sq = lengths[_i / 4][0], sk = lengths[_i / 4][1], d = lengths[_i / 4][2];
+    const int32_t type = types[_i % 4], device = gpu_device_type();
+    qattn_tensor q, k, o;
+    size_t bytes = 0;
+    ck_assert_int_eq(qattn_tensor_init(&q, NULL, type, device, 0, QATTN_LAYOUT_BHSD, 1, 1, sq, d), QATTN_OK);
+    ck_assert_int_eq(qattn_tensor_init(&k, NULL, type, device, 0, QATTN_LAYOUT_BHSD, 1, 1, sk, d), QATTN_OK);
+    ck_assert_int_eq(qattn_tensor_init(&o, NULL, type == E4M3 ? F32 : type, device, 0, QATTN_LAYOUT_BHSD, 1, 1, sq, d),
+                     QATTN_OK);
+    const int32_t status = qattn_gqa_forward_workspace(&q, &k, &k, &o, NULL, &bytes);
+    const bool fits = (double)sq * (double)sk < 0x1p61;
+    if (status == QATTN_OK && gpu_wanted() && !fits)
+        ck_assert_msg(bytes >= (size_t)1 << 62, "%zu bytes for %lld x %lld scores", bytes, (long long)sq, (long long)sk);
+    count_run("workspace of too much", 1);
+}
+END_TEST
+
 Suite *suite_workspace(void)
 {
     Suite *const s = suite_create("workspace");
@@ -157,6 +181,7 @@ Suite *suite_workspace(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, any_strides);
     tcase_add_test(t, descale_strides);
+    tcase_add_loop_test(t, no_memory_holds, 0, 5 * 4);
     suite_add_tcase(s, t);
     return s;
 }
