@@ -406,7 +406,7 @@ $(BUILD)/tests/test_abi_cxx: tests/test_abi.c $(OUT)/libqattn.so
 	$(Q)$(CXX) -x c++ -std=c++11 $(CXXWARN) $(SAN) -Iinclude -O1 -g -MMD -MP $(CPPFLAGS) $(CFLAGS) $< -o $@ \
 	  -L$(OUT) -lqattn $(RPATH) $(LDFLAGS)
 
-RUN_CHECKS = BUILD=$(BUILD) CUDA_HOME=$(CUDA_HOME) OUT=$(OUT) CUDA=$(CUDA) DEBUG=$(DEBUG) ASAN=$(ASAN) \
+RUN_CHECKS = BUILD=$(BUILD) CUDA_HOME=$(CUDA_HOME) OUT=$(OUT) CUDA=$(CUDA) DEBUG=$(DEBUG) ASAN=$(ASAN) TSAN=$(TSAN) \
   CC="$(CC)" CXX="$(CXX)" SO=$(SO_FULL) SONAME=$(SONAME) MAKE="$(MAKE)" \
   sh tests/run_checks.sh
 

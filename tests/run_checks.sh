@@ -3,7 +3,7 @@
 # Copyright (c) 2026 The libqattn authors
 #
 # usage: run_checks.sh full|sanitized|abi|gpu
-# from the Makefile, which sets BUILD OUT SO SONAME CUDA DEBUG ASAN CC CXX MAKE
+# from the Makefile, which sets BUILD OUT SO SONAME CUDA DEBUG ASAN TSAN CC CXX MAKE
 # Runs every test program, shows its counts, and ends with one line `N passed, M failed, K skipped` for all.
 #
 # A test program ends with such a line of its own, or with libcheck's; a step that exits non-zero has failed even
@@ -111,6 +111,8 @@ step test_dlopen 60 "$tests/test_dlopen" "$OUT/$SO" lib/libqattn.symbols
 step test_threads 180 "$tests/test_threads"
 if [ "${ASAN:-0}" = 1 ]; then
     skip test_fork "the address sanitizer's own allocator can hang in a child forked beside busy threads"
+elif [ "${TSAN:-0}" = 1 ]; then
+    skip test_fork 'the thread sanitizer ends a child of a process with threads that starts its own'
 else
     step test_fork 180 "$tests/test_fork"
 fi

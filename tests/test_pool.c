@@ -210,6 +210,10 @@ static void *call_until_told(void *arg)
 
 START_TEST(works_after_fork)
 {
+#if defined(__SANITIZE_THREAD__)
+    count_skipped("pool jobs", "the thread sanitizer ends a child of a process with threads that starts its own", 1);
+    return;
+#endif
     ck_assert(threads_meet(3));
     ck_assert(child_computes());
     ck_assert(threads_meet(3));                 /* the parent's threads are still there */
