@@ -224,6 +224,15 @@ static void fill_scores(const struct work *w, int64_t h, int64_t i, double sum, 
     }
 }
 
+/* Does a mask hide key j from row i, or a bias of -inf? */
+static bool is_masked(const struct work *w, int64_t h, int64_t i, int64_t j)
+{
+    const struct attn_case *c = w->c;
+    const int64_t row = w->s->first_row + i;
+    return !position_sees(w, i, j) || (c->keep && !attn_keep(c, w->s->id, h, row, j)) ||
+           (c->bias && attn_bias(c, w->s->id, h, row, j) == -INFINITY);
+}
+
 static void solve_row(const struct work *w, int64_t h, int64_t i, int64_t row)
 {
     struct attn_answer *a = w->a;
@@ -237,7 +246,7 @@ static void solve_row(const struct work *w, int64_t h, int64_t i, int64_t row)
         w->score[j] = score_of(w, h, i, j, 2, &w->magnitude[j]);
         if (w->score[j] != -INFINITY) {
             a->sees_bad[row] |= attn_bad_key(c, w->s, j);
-        } else if (c->nan && attn_bad_key(c, w->s, j) && position_sees(w, i, j) && !c->keep && !c->bias) {
+        } else if (c->nan && attn_bad_key(c, w->s, j) && !is_masked(w, h, i, j)) {
             a->sees_bad[row] = true;            /* -inf by its values, so not hidden in the run with zeros */
         }
     }

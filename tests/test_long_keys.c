@@ -99,7 +99,9 @@ static void check_mean(const struct impl *row, const struct form *f, struct memo
             for (int64_t i = 0; i < f->rows; i++) {
                 const double o = (double)m->o[(h * f->rows + i) * dv + d];
                 const int32_t f32 = QATTN_DTYPE_F32;
-                const double bound = tolerance_output_of(f32, f32, f32, product, e_s, mean, mean);
+                /* numerics.md: tiles of 64 keys through tensor cores are added in fp32, n/192 roundings for n keys */
+                const double tiles = f->precision ? (double)keys / 192 * 0x1p-24 * mean : 0;
+                const double bound = tolerance_output_of(f32, f32, f32, product, e_s, mean, mean) + tiles;
                 ck_assert_msg(fabs(o - mean) <= bound, "%s, %s, %ld keys, V %d: off by %g, bound %g", row->id, f->name,
                               (long)keys, kind, fabs(o - mean), bound);
             }
