@@ -267,17 +267,18 @@ START_TEST(big_simple)
     static struct problem p;
     static struct simple s;
     const bool softmax = _i == 1;
-    const int64_t width = 1024, in = softmax ? width : 32, period = PERIOD / (in * 4),
-                  rows = period * (softmax ? 1030 : 33);
-    if (!big_wanted((size_t)(rows * width * 4)))
+    const int32_t dtype = _i == 2 ? QATTN_DTYPE_BF16 : QATTN_DTYPE_F32;
+    const int64_t width = 1024, in = softmax ? width : 32, item = format_size(dtype), period = PERIOD / (in * item),
+                  rows = period * (softmax ? 1030 : item == 4 ? 33 : 17);
+    if (!big_wanted((size_t)(rows * width * item)))
         return;
     s = (struct simple){ .op = softmax ? OP_SOFTMAX : OP_MATMUL_NT, .tensors = softmax ? 2 : 3 };
     const int output = s.tensors - 1;
     qattn_tensor device[3] = { 0 };
-    s.host[0] = one_period(QATTN_DTYPE_F32, in, 8);
+    s.host[0] = one_period(dtype, in, 8);
     if (!softmax)
-        s.host[1] = host_new(QATTN_DTYPE_F32, 1, 1, width, in, 9);
-    s.host[output] = host_new(QATTN_DTYPE_F32, 1, 1, period, width, 0);
+        s.host[1] = host_new(dtype, 1, 1, width, in, 9);
+    s.host[output] = host_new(dtype, 1, 1, period, width, 0);
     struct far_repeat a = repeated(&s.host[0], rows);
     device[0] = a.t;
     if (!softmax)
@@ -285,7 +286,7 @@ START_TEST(big_simple)
     device[output] = a.t;
     device[output].shape[3] = device[output].stride[2] = width;
     device[output].stride[0] = device[output].stride[1] = rows * width;
-    CUDA_MUST(cudaMalloc(&device[output].data, (size_t)(rows * width * 4)));
+    CUDA_MUST(cudaMalloc(&device[output].data, (size_t)(rows * width * item)));
     if (softmax) {
         qattn_softmax_params params = QATTN_SOFTMAX_PARAMS_INIT;
         ck_assert_int_eq(qattn__problem_softmax(&s.problem, &s.host[0], &s.host[1], &params, false, false), QATTN_OK);
@@ -296,7 +297,7 @@ START_TEST(big_simple)
     }
     EACH_CUDA_ROW(row) {
         case_begin("%s %s of %" PRId64 " elements", row->id, qattn__op_name(s.op), rows * width);
-        CUDA_MUST(cudaMemset(device[output].data, 0xFF, (size_t)(rows * width * 4)));
+        CUDA_MUST(cudaMemset(device[output].data, 0xFF, (size_t)(rows * width * item)));
         if (!supported(row, &p, "more than 4 GiB"))
             continue;
         run_on_cuda(row, &p, "more than 4 GiB");
@@ -326,7 +327,7 @@ Suite *suite_cuda_big(void)
     tcase_add_loop_test(t, many_simple, 0, 7);
     tcase_add_loop_test(t, big_keys, 0, 2);
     tcase_add_test(t, big_outputs);
-    tcase_add_loop_test(t, big_simple, 0, 2);
+    tcase_add_loop_test(t, big_simple, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }
