@@ -106,7 +106,9 @@ esac
 export ASAN_OPTIONS="allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 export TSAN_OPTIONS="allocator_may_return_null=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 
-step check_all 2400 "$tests/check_all"
+check_all_limit=2400
+[ "${TSAN:-0}" = 1 ] && check_all_limit=9000    # ten times slower
+step check_all $check_all_limit "$tests/check_all"
 step test_dlopen 60 "$tests/test_dlopen" "$OUT/$SO" lib/libqattn.symbols
 step test_threads 180 "$tests/test_threads"
 if [ "${ASAN:-0}" = 1 ]; then
