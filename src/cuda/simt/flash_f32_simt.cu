@@ -6,8 +6,9 @@
  * cost: many rows, D and Dv up to 128, rows of K and V on 16 bytes, no pages. Everything else
  * (masks, bias, lengths, splits) is as there.
  *
- * A block of 4 warps computes 64 query rows of one KV head against 128 keys at a time; two blocks a multiprocessor, so
- * that one multiplies while the other waits at a barrier or works on its softmax:
+ * A block of 4 warps computes 64 query rows of one KV head against 128 keys at a time; two blocks a
+ * multiprocessor, so that one multiplies while the other waits at a barrier or works on its
+ * softmax:
  *
  *     S [64][128]  = Q K^T                  in chunks of 16 of D
  *     P            = e^(scale S - m)        m is the running row maximum
@@ -15,29 +16,35 @@
  *
  * Who does what: warp (wy, wx) owns rows 32 wy and keys, or columns of V, 64 wx of both products; a
  * thread (ty, tx) of it rows 4 ty + 16 x + 0..3 and columns 4 tx + 32 x + 0..3: 8 x 8 sums, 16
- * floats of shared memory for 64 multiply-adds. Of both products one factor is read along the sums
- * (Q^T, V: four rows or columns a read), the other along k (K, P: four k a read), and the second is
- * the one that stays for 8 multiply-adds in a row: so three operands never come from one bank of
- * registers.
+ * floats of shared memory for 64 multiply-adds.
  *
- * Shared memory, in floats (109 KB at D 128):
- *     ring [4][2048]            chunks of K [128 keys][16 of d] or V [16 keys][128], by cp.async, three ahead of the
- *                               multiplication; K's lines and 16-byte pieces are permuted (ff_place_k)
- *     p    [64][128]            P; pieces permuted by the row
- *     l    [2][8][128]          row sums of each thread over its own keys, and what rounding took of them
+ * Registers: they lie in two banks, odd and even, a bank gives one operand a cycle, and a factor that
+ * the next multiply-add has in common with this one is not read again. So runs of 8 products share
+ * one factor and read the other, whose registers alternate between the banks (four rows of Q^T or
+ * columns of V a read); the shared one comes four k a read (K, P). While S is computed O waits in
+ * P's memory: with 64 registers free the compiler finds banks for the sums. And the loops of the
+ * products are short, 256 multiply-adds: the code of both then stays in the first cache of
+ * instructions, where loops of 1024 did not.
+ *
+ * Shared memory, in floats and in this order (109 KB at D 128):
+ *     ring [4][2048]            chunks of K [128 keys][16 of d] or V [16 keys][128], by cp.async, three
+ *                               ahead of the multiplication; K's lines and 16-byte pieces are permuted
+ *     p    [64][128]            P, pieces permuted by the row; or O, each thread its own
+ *     l    [2][8][128]          row sums of each thread over its own keys, what rounding took of them
  *     q    [D up to 16][64 + 4] transposed
  * One barrier a chunk, one more a tile, for the row maxima, of which two warps have each half.
  *
  * Cost: as flash_simt.cuh; 85 % of the instructions are multiply-adds.
  *
- * Long sums: as in flash_simt.cuh: chains of 16 keys, spans of 512, spans added with what rounding took, here in local
- * memory, which they need once in 65000 multiply-adds.
+ * Long sums: as in flash_simt.cuh: chains of 16 keys, spans of 512, spans added with what rounding
+ * took, here in local memory, which they need once in 65000 multiply-adds.
  *
- * Bits: a row's result is a function of its own query, keys and positions; but not the one of flash_simt.cuh (row sums
- * join in another order), so the launcher sends BATCH_INVARIANT there.
+ * Bits: a row's result is a function of its own query, keys and positions; but not the one of
+ * flash_simt.cuh (row sums join in another order), so the launcher sends BATCH_INVARIANT there.
  *
- * Non-finite V (design rule 4): a hidden key's P is -0. In tiles where some pair is hidden each thread tests what it
- * copied of V; a chunk with NaN or infinity is multiplied by a second loop that leaves out hidden pairs.
+ * Non-finite V (design rule 4): a hidden key's P is -0. In tiles where some pair is hidden each
+ * thread tests what it copied of V; a chunk with NaN or infinity is multiplied by a second loop
+ * that leaves out hidden pairs.
  */
 #include "cuda/common/ptx.cuh"
 #include "cuda/simt/flash_item.cuh"
@@ -112,7 +119,7 @@ struct ff_feed {
 /* Q^T; 0 beyond D and where there is no row. */
 __device__ __forceinline__ void ff_copy_q(const struct problem *p, const ff_shared *sh, int lines, uint32_t q)
 {
-#pragma unroll 8
+#pragma unroll 4
     for (int x = threadIdx.x; x < lines * FF_ROWS; x += FF_THREADS) {
         const int d = (x & 7) + 8 * (x / (8 * FF_ROWS)), r = (x >> 3) % FF_ROWS;
         const int64_t at = sh->q_at[r];
@@ -210,9 +217,9 @@ __device__ __forceinline__ void ff_read(const float *from, int near, float *out)
 
 /* s += Q K^T over the 16 d of a chunk. q: of the thread's rows. k_at: where pieces 0 .. 3 of the
  * thread's first key lie. */
-__device__ __forceinline__ void ff_scores(const float *q, const float *chunk, const int *k_at, float (*s)[8])
+__device__ __forceinline__ void ff_scores(const float *q, const float *chunk, int k_at, float (*s)[8])
 {
-#pragma unroll
+#pragma unroll 1
     for (int piece = 0; piece < 4; piece++) {
         float row[4][8];
 #pragma unroll
@@ -220,14 +227,16 @@ __device__ __forceinline__ void ff_scores(const float *q, const float *chunk, co
             ff_read(q + (4 * piece + x) * FF_Q_PITCH, 16, row[x]);
 #pragma unroll
         for (int c = 0; c < 8; c++) {
-            const float4 four = *(const float4 *)(chunk + k_at[piece] + (c >> 2) * 32 * FF_CHUNK + (c & 2) * FF_CHUNK +
-                                                  (c & 1) * 4 * FF_CHUNK);
+            const float4 four = *(const float4 *)(chunk + (k_at ^ piece * 4) + (c >> 2) * 32 * FF_CHUNK +
+                                                  (c & 2) * FF_CHUNK + (c & 1) * 4 * FF_CHUNK);
             const float key[4] = { four.x, four.y, four.z, four.w };
 #pragma unroll
             for (int x = 0; x < 4; x++)
 #pragma unroll
-                for (int r = 0; r < 8; r++)
+                for (int i = 0; i < 8; i++) {
+                    const int r = (c ^ x) & 1 ? 7 - i : i;
                     s[r][c] = __fmaf_rn(row[x][r], key[x], s[r][c]);
+                }
         }
     }
 }
@@ -243,6 +252,9 @@ __device__ __forceinline__ void ff_values(const float *p, int index, const float
                                           float (*chain)[8])
 {
 #pragma unroll
+    for (int x = 0; x < 64; x++)
+        chain[x / 8][x % 8] = 0.0f;
+#pragma unroll 1
     for (int piece = 0; piece < 4; piece++) {
         float column[4][8];
 #pragma unroll
@@ -255,9 +267,10 @@ __device__ __forceinline__ void ff_values(const float *p, int index, const float
 #pragma unroll
             for (int x = 0; x < 4; x++)
 #pragma unroll
-                for (int c = 0; c < 8; c++)
-                    chain[r][c] = piece == 0 && x == 0 ? __fmul_rn(row[x], column[x][c])
-                                                       : __fmaf_rn(row[x], column[x][c], chain[r][c]);
+                for (int i = 0; i < 8; i++) {
+                    const int c = (r ^ x) & 1 ? 7 - i : i;
+                    chain[r][c] = __fmaf_rn(row[x], column[x][c], chain[r][c]);
+                }
         }
     }
 }
@@ -370,10 +383,31 @@ __device__ __forceinline__ void ff_softmax(ff_shared *sh, int m, float *p_shared
     }
 }
 
+/* O waits in P's memory while S is computed: 64 registers less there. Each thread its own. */
+__device__ __forceinline__ void ff_stash(float4 *to, const float (*o)[8])
+{
+#pragma unroll
+    for (int x = 0; x < 16; x++)
+        to[x * FF_THREADS + threadIdx.x] = make_float4(o[x / 2][x % 2 * 4], o[x / 2][x % 2 * 4 + 1],
+                                                       o[x / 2][x % 2 * 4 + 2], o[x / 2][x % 2 * 4 + 3]);
+}
+
+__device__ __forceinline__ void ff_unstash(const float4 *from, float (*o)[8])
+{
+#pragma unroll
+    for (int x = 0; x < 16; x++) {
+        const float4 four = from[x * FF_THREADS + threadIdx.x];
+        o[x / 2][x % 2 * 4] = four.x;
+        o[x / 2][x % 2 * 4 + 1] = four.y;
+        o[x / 2][x % 2 * 4 + 2] = four.z;
+        o[x / 2][x % 2 * 4 + 3] = four.w;
+    }
+}
+
 /* ---------------------------------------------------------------- sums of spans, results */
 
-/* O of the spans before this one, what rounding took of it, and the maximum it is scaled to. In local memory: indices
- * contain a zero that the compiler does not know. */
+/* O of the spans before this one, what rounding took of it, and the maximum it is scaled to. In
+ * local memory: indices contain a zero that the compiler does not know. */
 struct ff_spans { float sum[8][8], low[8][8], m[8]; };
 
 /* A span ends: o joins the spans. `last`: the sum stays in o; else o is 0 afterwards. */
@@ -398,7 +432,8 @@ __device__ __forceinline__ void ff_fold(struct ff_spans *spans, const float *m, 
     }
 }
 
-/* Writes O and LSE of the thread's rows, or the split's part of them. m: final maxima. Row sums go through sh->half. */
+/* Writes O and LSE of the thread's rows, or the split's part of them. m: final maxima. Row sums go
+ * through sh->half. */
 __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const struct problem *p, ff_shared *sh,
                                           const float *m, const float *l, const struct ff_lane &at, float (*o)[8])
 {
@@ -460,10 +495,7 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
     const uint32_t ring = shared_address(memory);
     const struct ff_lane at = ff_lane_of();
     const int k_chunks = p->d > FF_CHUNK ? (int)((p->d + FF_CHUNK - 1) / FF_CHUNK) : 1;
-    int k_at[4];
-#pragma unroll
-    for (int x = 0; x < 4; x++)
-        k_at[x] = ff_place_k(at.column, x);
+    const int k_at = ff_place_k(at.column, 0);
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct fs_work w = fs_work_of(a, index);
@@ -522,16 +554,22 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
 #pragma unroll
             for (int x = 0; x < 64; x++)
                 s[x / 8][x % 8] = 0.0f;
+            cp_async_wait<FF_STAGES - 2>();
+            __syncthreads();                         /* the last tile's P is read */
+            ff_stash((float4 *)p_shared, o);
 #pragma unroll 1
             for (int c = 0; c < k_chunks; c++) {
-                cp_async_wait<FF_STAGES - 2>();
-                __syncthreads();
+                if (c > 0) {
+                    cp_async_wait<FF_STAGES - 2>();
+                    __syncthreads();
+                }
                 ff_bring(p, &feed, k_chunks, v_last, ring);
                 ff_scores(q + c * FF_CHUNK * FF_Q_PITCH + at.row, memory + stage, k_at, s);
                 stage = stage == (FF_STAGES - 1) * FF_CHUNK_FLOATS ? 0 : stage + FF_CHUNK_FLOATS;
             }
             bool hides = ff_finish_scores(p, &sh, j0, at, s);
             ff_maxima(&sh, at, s);
+            ff_unstash((const float4 *)p_shared, o);
             hides = __syncthreads_or(hides);
             ff_softmax(&sh, m, p_shared, l, at, s, o);
             m ^= 1;

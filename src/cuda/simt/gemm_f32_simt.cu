@@ -4,11 +4,14 @@
 /*
  * The product of gemm_simt_kernels.cu for f32 and many rows, where the multiply-adds themselves are the cost.
  *
- * A block of 4 warps computes one tile of C, 128 x 128, a warp 64 x 64 of it, a thread 16 x 8: 128
- * sums, and 24 floats of shared memory for 128 multiply-adds. K goes in steps of 16, copied by
- * cp.async, which passes no register, two steps ahead of the multiplication. A thread takes k in
- * fours: B's 4 x 8 values by 8 reads of 16 bytes, then for each of its 16 rows one read of four k
- * and 32 multiply-adds.
+ * A block of 4 warps computes tiles of C, 128 x 128, a warp 64 x 64 of it, a thread 16 x 8: 128 sums, and
+ * 24 floats of shared memory for 128 multiply-adds. K goes in steps of 16, copied by cp.async, which passes
+ * no register, two steps ahead of the multiplication. A thread takes k in fours: B's 4 x 8 values by 8 reads
+ * of 16 bytes, then for each of its 16 rows one read of four k and 32 multiply-adds; that loop is not
+ * unrolled, so that its code stays in the first cache of instructions.
+ *
+ * Where all tiles cost the same there are two blocks a multiprocessor, and each walks over tiles in one
+ * pipeline of steps: the next tile's first steps are on their way while the last one's results are written.
  *
  * Shared memory, 49 KB, two blocks a multiprocessor: three times A [128][16 of k] and B [16 of
  * k][128 n + 4]. A is copied 16 bytes at a time; the four pieces of a line are permuted by
@@ -176,6 +179,10 @@ __device__ __forceinline__ void gemm_f32_four(const float *a, const float *b, in
                                               float (*sum)[8])
 {
     float column[4][8];
+    int piece[4];
+#pragma unroll
+    for (int x = 0; x < 4; x++)
+        piece[x] = gemm_f32_place(at.row, q ^ x);
 #pragma unroll
     for (int x = 0; x < 8; x++) {
         const float4 four = *(const float4 *)(b + (4 * q + x / 2) * B_PITCH + at.column + x % 2 * 32);
@@ -186,8 +193,7 @@ __device__ __forceinline__ void gemm_f32_four(const float *a, const float *b, in
     }
 #pragma unroll
     for (int r = 0; r < 16; r++) {
-        const int swapped = (q ^ r ^ 2 * r) & 3;
-        const float4 four = *(const float4 *)(a + at.a[swapped & 1] + 64 * r + 4 * (swapped & 2));
+        const float4 four = *(const float4 *)(a + piece[(r ^ 2 * r) & 3] + 64 * r);
         const float row[4] = { four.x, four.y, four.z, four.w };
 #pragma unroll
         for (int x = 0; x < 4; x++)
@@ -198,8 +204,8 @@ __device__ __forceinline__ void gemm_f32_four(const float *a, const float *b, in
 }
 
 /* Beside the fast way of gemm_f32_write, out of its code. */
-__device__ __noinline__ void gemm_f32_put(const struct gemm_simt_args *a, char *c, int64_t m, int64_t n, float4 four,
-                                          float scale)
+static __device__ __noinline__ void gemm_f32_put(const struct gemm_simt_args *a, char *c, int64_t m, int64_t n,
+                                                 float4 four, float scale)
 {
     const float values[4] = { four.x, four.y, four.z, four.w };
     gemm_put_four(a, c, m, n, values, scale);
@@ -369,7 +375,7 @@ gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
         float *const a_tile = gemm_f32_shared + tile, *const b_tile = a_tile + A_TILE;
         if (hiding && bad)
             gemm_f32_take_out(a_tile, b_tile, at, sum);
-#pragma unroll
+#pragma unroll 1
         for (int q = 0; q < TILE_K / 4; q++)
             gemm_f32_four(a_tile, b_tile, q, at, sum);
         tile = tile == (STAGES - 1) * STAGE ? 0 : tile + STAGE;

@@ -87,9 +87,9 @@ __device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct vie
         int64_t offset = from.origin + warp * from.stride;
 #pragma unroll
         for (int i = 0; i < rows / warps; i++, offset += step) {
-            int64_t here = warp + i * warps < from.count ? offset : FS_NOWHERE;
-            if (from.at)
-                here = from.at[warp + i * warps];
+            const int64_t here = from.at                         ? from.at[warp + i * warps]
+                                 : warp + i * warps < from.count ? offset
+                                                                 : FS_NOWHERE;
             const int some = here == FS_NOWHERE ? 0 : bytes;
             const float *const source = some ? base + here + along : base;
             if (fours)
@@ -462,42 +462,15 @@ __device__ __forceinline__ void tf32_place_keys(const struct problem *p, tf32_sh
         fs_place_key(p, &sh->seq, kv_head, j0 + threadIdx.x, &sh->k_at[set][threadIdx.x], &sh->v_at[set][threadIdx.x]);
 }
 
-/* Starts the copy of the tile at key j0 of t, k or v. at: where its keys lie in pages; else NULL. */
-template <int DV, int W>
-__device__ __forceinline__ void tf32_copy_keys(float *to, int pitch, const struct view *t, const struct seq *s,
-                                               int64_t kv_head, int64_t j0, const int64_t *at, int width,
-                                               int padded, bool fours)
+/* The rows of t, k or v, that start at key j0. */
+__device__ __forceinline__ struct tf32_source tf32_keys_of(const struct view *t, const struct seq *s,
+                                                           int64_t kv_head, int64_t j0, const int64_t *at)
 {
     const int64_t left = s->len_k - j0;
-    const int64_t first = s->k_batch * t->stride[0] + kv_head * t->stride[1] + (s->k_row + j0) * t->stride[2];
-    tf32_copy<tf32_tile<DV, W>::keys, W>(to, pitch, t, { at, first, t->stride[2], (int)(left < 4096 ? left : 4096) },
-                                         width, padded, fours);
-}
-
-/* Brings Q and the first tile of K, at key j0. Tells whether some query is bad. All threads call. */
-template <int DV, int W>
-__device__ __forceinline__ bool tf32_begin(const struct tf32_args *args, const struct problem *p,
-                                           tf32_shared<DV, W> *sh, int64_t kv_head, int64_t j0, float *q, float *k,
-                                           int d, int padded)
-{
-    constexpr int rows = tf32_tile<DV, W>::rows;
-    const bool paged = p->page_table != NULL;
-    const int pitch = padded + TF32_PAD;
-    if (paged) {
-        tf32_place_keys<DV, W>(p, sh, kv_head, j0, 0);
-        __syncthreads();
-    }
-    tf32_copy<rows, W>(q, pitch, &p->q, { sh->q_at, 0, 0, 0 }, d, padded, args->q_fours);
-    tf32_copy_keys<DV, W>(k, pitch, &p->k, &sh->seq, kv_head, j0, paged ? sh->k_at[0] : NULL, d, padded, args->k_fours);
-    cp_async_commit();
-    cp_async_wait<0>();
-    const uint32_t bad = tf32_bad<rows, W>(q, pitch, padded, args->q_fours);
-    const bool bad_q = __syncthreads_or(bad != 0);
-    if (bad_q)
-        tf32_mark_rows<rows, W>(bad, sh->bad_q);
-    else if (threadIdx.x < rows / 32)
-        sh->bad_q[threadIdx.x] = 0;
-    return bad_q;
+    return (struct tf32_source){ at,
+                                 s->k_batch * t->stride[0] + kv_head * t->stride[1] +
+                                     (s->k_row + j0) * t->stride[2],
+                                 t->stride[2], (int)(left < 4096 ? left : 4096) };
 }
 
 /* Keys that the warp's rows see: some of them in begin .. end - 1, all of them in all_begin .. all_end - 1. */
@@ -555,8 +528,25 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
                 o[n][e] = 0.0f;
         int set = 0;                                 /* of k_at and v_at, at work */
         bool bad_q = false;
-        if (first < last)
-            bad_q = tf32_begin<DV, W>(&args, p, &sh, w.kv_head, first * tile::keys, q, k, d, padded);
+        if (first < last) {
+            if (paged) {
+                tf32_place_keys<DV, W>(p, &sh, w.kv_head, first * tile::keys, 0);
+                __syncthreads();
+            }
+            tf32_copy<tile::rows, W>(q, pitch, &p->q, { sh.q_at, 0, 0, 0 }, d, padded, args.q_fours);
+            tf32_copy<tile::keys, W>(
+                k, pitch, &p->k,
+                tf32_keys_of(&p->k, &sh.seq, w.kv_head, first * tile::keys, paged ? sh.k_at[0] : NULL), d,
+                padded, args.k_fours);
+            cp_async_commit();
+            cp_async_wait<0>();
+            const uint32_t bad = tf32_bad<tile::rows, W>(q, pitch, padded, args.q_fours);
+            bad_q = __syncthreads_or(bad != 0);
+            if (bad_q)
+                tf32_mark_rows<tile::rows, W>(bad, sh.bad_q);
+            else if (threadIdx.x < tile::rows / 32)
+                sh.bad_q[threadIdx.x] = 0;
+        }
         for (int64_t t = first; t < last; t++) {
             const int64_t j0 = t * tile::keys;
             const bool sees = j0 < range.end && j0 + tile::keys > range.begin;
@@ -564,13 +554,14 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
             cp_async_wait<0>();
             const uint32_t bad = tf32_bad<tile::keys, W>(k, pitch, padded, args.k_fours);
             const bool bad_k = __syncthreads_or(bad != 0);
-            tf32_copy_keys<DV, W>(v, tile::v_pitch, &p->v, &sh.seq, w.kv_head, j0, paged ? sh.v_at[set] : NULL, dv, DV,
-                                  args.v_fours);
+            tf32_copy<tile::keys, W>(v, tile::v_pitch, &p->v,
+                                     tf32_keys_of(&p->v, &sh.seq, w.kv_head, j0, paged ? sh.v_at[set] : NULL),
+                                     dv, DV, args.v_fours);
             cp_async_commit();
             if (bad_k || bad_q)
                 tf32_mark_rows<tile::keys, W>(bad, sh.bad_k);
-            const bool whole = j0 >= range.all_begin && j0 + tile::keys <= range.all_end;
-            const bool partial = !whole || score_has_terms(p) || bad_k || bad_q;
+            const bool partial =
+                j0 < range.all_begin || j0 + tile::keys > range.all_end || score_has_terms(p) || bad_k || bad_q;
             if (sees) {
                 tf32_scores<tile::key_blocks, three>(q + 16 * warp * pitch, k, pitch, padded / 8, s);
                 if (bad_k || bad_q)
@@ -586,8 +577,10 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
                 tf32_take_out<DV, W>(v, &sh, args.v_fours);
             set ^= 1;
             if (t + 1 < last)
-                tf32_copy_keys<DV, W>(k, pitch, &p->k, &sh.seq, w.kv_head, j0 + tile::keys,
-                                      paged ? sh.k_at[set] : NULL, d, padded, args.k_fours);
+                tf32_copy<tile::keys, W>(
+                    k, pitch, &p->k,
+                    tf32_keys_of(&p->k, &sh.seq, w.kv_head, j0 + tile::keys, paged ? sh.k_at[set] : NULL), d,
+                    padded, args.k_fours);
             cp_async_commit();
             if (sees) {
 #pragma unroll
