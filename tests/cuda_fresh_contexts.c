@@ -149,6 +149,8 @@ void fresh_stale_context(void)
     MUST(pthread_create(&thread, NULL, destroy, stale));
     MUST(pthread_join(thread, &destroyed));
     EXPECT(destroyed);
+    CUcontext seen = NULL;
+    printf("cuCtxGetCurrent: %d\n", (int)driver.get_current(&seen));
     void *const workspace = calls[1]->params.workspace;
     for (int i = 0; i < 4; i++) {
         calls[1]->params.workspace = i % 2 ? NULL : workspace;
