@@ -61,7 +61,7 @@ int32_t qattn__simt_gemm(struct gemm_simt_args *a, const struct problem *p, qatt
     int64_t blocks = a->work;
     if (f32 && !a->cut) {
         int multiprocessors = 0;
-        QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+        QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
         blocks = blocks < 2 * multiprocessors ? blocks : 2 * multiprocessors;
     }
     problem_pack(&packed, p);

@@ -254,7 +254,7 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0, shared_all = 0;
     *plan = (struct plan){ 0 };
-    QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
+    QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
     struct flash_sm80_args *const a = &plan->args;
