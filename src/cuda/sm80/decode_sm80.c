@@ -156,17 +156,34 @@ static int64_t cost_of(int64_t items, int64_t slots, int64_t units, int64_t spli
 static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots)
 {
     const int64_t units = blocks_of(p->cap_k, DECODE_UNIT), most = smaller(blocks_of(units, WARPS), MAX_SPLITS);
-    int64_t best = 1;
+    int64_t best = 1, last = 1;
     if (p->num_splits > 0)
         return p->num_splits;
     if (items <= 0 || items > 8 * slots)
         return 1;
-    for (int64_t waves = 1; waves <= 8; waves++) {
+    int64_t best_cost = cost_of(items, slots, units, 1);
+    for (int64_t waves = 1; waves <= 8 && last < most; waves++) {
         const int64_t wanted = waves * slots / items, splits = wanted < most ? wanted : most;
-        if (splits > 1 && cost_of(items, slots, units, splits) < cost_of(items, slots, units, best))
-            best = splits;
+        if (splits == last)
+            continue;
+        last = splits;
+        const int64_t cost = splits > 1 ? cost_of(items, slots, units, splits) : best_cost;
+        best = cost < best_cost ? splits : best;
+        best_cost = smaller(cost, best_cost);
     }
     return best;
+}
+
+/* The workspace is sized for the whole device: a context with fewer multiprocessors has no more splits. */
+static int32_t plan_splits(const struct problem *p, struct decode_sm80_args *a, int64_t items, int64_t blocks)
+{
+    int all = 0, own = 0;
+    QATTN_TRY(qattn__cuda_attribute(&all, cudaDevAttrMultiProcessorCount, p->device_id));
+    QATTN_TRY(qattn__cuda_multiprocessors(&own, p->device_id));
+    a->num_splits = (int32_t)choose_splits(p, items, blocks * all);
+    if (own < all)
+        a->num_splits = (int32_t)smaller(a->num_splits, choose_splits(p, items, blocks * own));
+    return QATTN_OK;
 }
 
 static void size_parts(const struct problem *p, struct plan *plan, size_t items)
@@ -183,10 +200,9 @@ static void size_parts(const struct problem *p, struct plan *plan, size_t items)
 /* One block of the kernel's launch bounds is 128 threads: 3 a multiprocessor where O is narrow, else 2. */
 static int32_t make_plan(const struct problem *p, struct plan *plan)
 {
-    int multiprocessors = 0, limit = 0, whole = 0;
+    int limit = 0, whole = 0;
     *plan = (struct plan){ 0 };
     struct decode_sm80_args *const a = &plan->args;
-    QATTN_TRY(qattn__cuda_attribute(&multiprocessors, cudaDevAttrMultiProcessorCount, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&whole, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
     a->kv_heads = (int32_t)(p->hq / p->group);
@@ -206,7 +222,7 @@ static int32_t make_plan(const struct problem *p, struct plan *plan)
     const int64_t room = whole / (int64_t)(plan->shared_bytes + STATIC_BYTES), items = p->n * a->kv_heads;
     const int64_t blocks = room < 1 ? 1 : smaller(room, p->dv <= NARROW && p->k.itemsize == 2 ? 3 : 2);
     a->least_units = p->num_splits > 0 ? 1 : WARPS;
-    a->num_splits = (int32_t)choose_splits(p, items, blocks * multiprocessors);
+    QATTN_TRY(plan_splits(p, a, items, blocks));
     a->work = (int32_t)(items * a->num_splits);
     size_parts(p, plan, (size_t)items);
     a->v_in_k = v_within_k(p);                   /* after the sizes, which addresses must not change */
