@@ -57,6 +57,16 @@ template <int pending> __device__ __forceinline__ void cp_async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/* ---------------------------------------------------------------- memory to registers */
+
+/* 16 bytes, so aligned, that nobody writes while the kernel runs and that are read once; whole lines of 128 are
+ * fetched. */
+__device__ __forceinline__ void load_16(uint32_t *r, const void *from)
+{
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from));
+}
+
 /* ---------------------------------------------------------------- shared memory to fragments */
 
 /* Four 8x8 matrices of 16-bit elements; lanes 8 i .. 8 i + 7 give the addresses of the 16-byte rows of matrix i.
@@ -83,6 +93,15 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t *r, uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                  : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+}
+
+/* An 8x8 matrix of 16-bit elements, one row for each four lanes, transposed: lane l had (l / 4, 2 (l % 4) ..) and gets
+ * (2 (l % 4) .., l / 4). */
+__device__ __forceinline__ uint32_t transpose_8x8(uint32_t x)
+{
+    uint32_t y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
 }
 
 __device__ __forceinline__ uint32_t load_shared_32(uint32_t address)
@@ -168,6 +187,15 @@ __device__ __forceinline__ void keep_in_register(int64_t &x) { asm volatile("" :
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* Adds to *x, what it was before. What this thread has seen or written, and others before a barrier with it, is seen by
+ * threads of the device that find the sum here; and the other way round. */
+__device__ __forceinline__ unsigned long long atomic_add_ordered(unsigned long long *x, unsigned long long add)
+{
+    unsigned long long before;
+    asm volatile("atom.add.acq_rel.gpu.global.u64 %0, [%1], %2;" : "=l"(before) : "l"(x), "l"(add) : "memory");
+    return before;
 }
 
 /* The next kernel of the stream may start, if it was launched so that it can; before 9.0: nothing. */
