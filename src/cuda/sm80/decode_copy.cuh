@@ -11,6 +11,7 @@
 
 /* One row of the sequence: the keys it sees by position, and what its scores need. */
 struct decode_row { int32_t begin, end; struct score_row score; };
+static_assert(sizeof(struct decode_row) <= DECODE_ROW_BYTES, "the launcher counts on it");
 
 struct decode_shared {
     struct seq seq;
@@ -73,21 +74,31 @@ __device__ __forceinline__ void decode_wait(int pending)
         cp_async_wait<7>();
 }
 
+/* Rows of K and V in a slot: 16-byte piece x of row r lies in the place of piece x ^ (r & 7). So ldmatrix meets no bank
+ * twice, and every piece keeps its 128-byte line: copies whose line is not theirs in memory cost half as much again in
+ * reads of the second-level cache. */
+__device__ __forceinline__ int decode_turn(int row) { return (row & 7) << 4; }
+
 /* What a thread knows of one item's K, or V, all along. */
 struct decode_source {
     const char *base;       /* first key of the sequence; with pages: row 0 of the head in page 0. Where rows are one
                                stride apart (a->whole): at the thread's first 16 bytes of a unit that starts there */
     int64_t hop;            /* bytes from the thread's row of a unit to its next */
-    int at, drop;           /* of the thread's first 16 bytes in shared memory, and to the next */
+    int64_t unit;           /* bytes from a unit to the next, but for pages */
+    int at, drop, step;     /* of the thread's first 16 bytes in shared memory; from row to row of the thread, in bytes
+                               and in rows, a power of two */
     int bytes;              /* 0 .. 16, of the thread's column that exist */
-    int copies;             /* 0: none; 1: some; 4: a multiple of four, of 16 bytes each */
+    int copies;             /* the thread has some */
+    int fours;              /* times four copies of 16 bytes are all of the thread's of a whole unit; 0: they are not,
+                               of some thread of the warp */
 };
 
 template <int BYTES>
 __device__ __forceinline__ struct decode_source decode_source_of(const struct decode_sm80_args *a,
                                                                  const struct problem *p, const struct view *x,
-                                                                 const struct seq *s, int kv_head, int width, int lanes,
-                                                                 int pitch, int rank, int threads)
+                                                                 const struct seq *s, int kv_head, int width,
+                                                                 bool aligned, int lanes, int pitch, int rank,
+                                                                 int threads)
 {
     struct decode_source y;
     const int padded = (width + DECODE_STEP - 1) & -DECODE_STEP, step = threads >> lanes, first = rank >> lanes;
@@ -97,15 +108,20 @@ __device__ __forceinline__ struct decode_source decode_source_of(const struct de
     if (a->whole)
         y.base += first * row_bytes + column;
     y.hop = step * row_bytes;
-    y.at = first * pitch + column;
+    y.unit = DECODE_UNIT * row_bytes;
+    y.at = first * pitch + (column ^ decode_turn(first));
     y.drop = step * pitch;
+    y.step = step;
     y.bytes = left < 0 ? 0 : left < 16 ? left : 16;
-    y.copies = column >= padded * BYTES || first >= DECODE_UNIT ? 0 : left >= 16 && 4 * step <= DECODE_UNIT ? 4 : 1;
+    y.copies = column < padded * BYTES && first < DECODE_UNIT;
+    y.fours = DECODE_UNIT / (4 * step);
+    if (!__all_sync(0xFFFFFFFFu, a->whole && aligned && y.copies && left >= 16))
+        y.fours = 0;
     if (BYTES == 2) {           /* 8-bit k, v need the registers elsewhere */
         keep_in_register(y.hop);
         keep_in_register(y.at);
         keep_in_register(y.drop);
-        keep_in_register(y.copies);
+        keep_in_register(y.fours);
     }
     return y;
 }
@@ -122,8 +138,8 @@ __device__ __forceinline__ struct decode_place decode_locate(const struct decode
     int j = unit * DECODE_UNIT;
     struct decode_place at = { NULL, NULL };
     if (!p->page_table) {
-        at.k = k.base + j * (p->k.stride[2] * BYTES);
-        at.v = v.base + j * (p->v.stride[2] * BYTES);
+        at.k = k.base + unit * k.unit;
+        at.v = v.base + unit * v.unit;
         return at;
     }
     if (!a->whole) {
@@ -147,15 +163,15 @@ __device__ __forceinline__ const char *shuffle_pointer(const char *x, int lane)
  * lanes copy, or each row has an address of its own. */
 template <int BYTES>
 static __device__ __noinline__ void decode_copy_some(int whole, const char *place, const char *dummy, int64_t hop,
-                                                     int bytes, int copies, int keys, uint32_t at, int drop, int lanes,
+                                                     int bytes, int copies, int keys, uint32_t to, int pitch, int lanes,
                                                      int rank, int threads)
 {
     const int first = rank >> lanes, step = threads >> lanes, column = 16 * (rank & ((1 << lanes) - 1));
     for (int r = first; r < DECODE_UNIT + first; r += step) {
         const char *const row = whole ? place : shuffle_pointer(place, r & (DECODE_UNIT - 1)) + column;
         if (copies)
-            cp_async_16_zfill(at, r < keys && bytes ? row : dummy, r < keys ? bytes : 0);
-        at += drop;
+            cp_async_16_zfill(to + r * pitch + (column ^ decode_turn(r)), r < keys && bytes ? row : dummy,
+                              r < keys ? bytes : 0);
         place += whole ? hop : 0;
     }
 }
@@ -173,10 +189,11 @@ static __device__ __noinline__ void decode_gather(const struct view *x, int whol
         const char *const row = shuffle_pointer(place, r), *const from = whole ? place + r * x->stride[2] * BYTES : row;
         for (int d = rank; d < padded; d += threads) {
             const bool there = r < keys && d < width;
+            char *const at = to + r * pitch + (BYTES * d ^ decode_turn(r));
             if (BYTES == 1)
-                *(uint8_t *)(to + r * pitch + d) = there ? *(const uint8_t *)(from + d * x->stride[3]) : 0;
+                *(uint8_t *)at = there ? *(const uint8_t *)(from + d * x->stride[3]) : 0;
             else
-                *(uint16_t *)(to + r * pitch + 2 * d) = there ? *(const uint16_t *)(from + 2 * d * x->stride[3]) : 0;
+                *(uint16_t *)at = there ? *(const uint16_t *)(from + 2 * d * x->stride[3]) : 0;
         }
     }
 }
@@ -188,23 +205,22 @@ __device__ __forceinline__ void decode_copy(const struct decode_sm80_args *a, co
                                             const struct decode_source &source, int width, const char *place, int keys,
                                             bool aligned, int lanes, char *to, int pitch, int rank, int threads)
 {
-    uint32_t at = shared_address(to) + source.at;
-    if (!aligned) {
-        decode_gather<BYTES>(x, a->whole, place, keys, width, to, pitch, lanes, rank, threads);
-    } else if (__all_sync(0xFFFFFFFFu, a->whole && keys >= DECODE_UNIT && source.copies == 4)) {
+    if (source.fours && keys >= DECODE_UNIT) {
+        uint32_t at = shared_address(to) + source.at;
         const char *from = place;
 #pragma unroll 1
-        for (int r = rank >> lanes; r < DECODE_UNIT; r += 4 * (threads >> lanes)) {
-            cp_async_16(at, from);
-            cp_async_16(at + source.drop, from + source.hop);
-            cp_async_16(at + 2 * source.drop, from + 2 * source.hop);
-            cp_async_16(at + 3 * source.drop, from + 3 * source.hop);
-            at += 4 * source.drop;
+        for (int x = source.fours; x > 0; x--) {
+#pragma unroll
+            for (int y = 0; y < 4; y++)
+                cp_async_16((at ^ decode_turn(y * source.step)) + y * source.drop, from + y * source.hop);
+            at = (at ^ decode_turn(4 * source.step)) + 4 * source.drop;
             from += 4 * source.hop;
         }
+    } else if (!aligned) {
+        decode_gather<BYTES>(x, a->whole, place, keys, width, to, pitch, lanes, rank, threads);
     } else {
-        decode_copy_some<BYTES>(a->whole, place, x->data, source.hop, source.bytes, source.copies, keys, at,
-                                source.drop, lanes, rank, threads);
+        decode_copy_some<BYTES>(a->whole, place, x->data, source.hop, source.bytes, source.copies, keys,
+                                shared_address(to), pitch, lanes, rank, threads);
     }
 }
 

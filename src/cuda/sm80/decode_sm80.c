@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* Launcher of decode_sm80.cuh: splits, shared memory, workspace, and the second kernel that adds the splits' parts. */
+/* Launcher of decode_sm80.cuh: splits, shared memory, workspace, and how the splits' parts come together. */
 #include "cuda/sm80/decode_sm80.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 
+#include "cuda/common/arrive.h"
 #include "cuda/launch.h"
 
 enum {
     WARPS = 4, STAGES = 3,          /* of a block; units under way for each warp */
     MAX_SPLITS = 256,               /* that are chosen here */
-    STATIC_BYTES = 2 << 10,         /* of shared memory: what the kernel declares and what each block costs, at most */
+    JOIN_ROWS = 16,                  /* whose parts one block adds at once */
     MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances */
     MAX_KEYS = INT_MAX - 1024
 };
@@ -21,7 +24,9 @@ struct plan {
     struct decode_sm80_args args;
     const void *kernel;
     size_t shared_bytes;
-    size_t parts_bytes;         /* workspace of the splits' O */
+    bool direct;                /* of direct_shapes */
+    bool few;                   /* the last split to finish adds the parts, no second kernel */
+    size_t parts_bytes, ml_bytes;   /* workspace of the splits' O, of their maxima and sums */
     size_t bytes;               /* workspace; SIZE_MAX: more than can be */
 };
 
@@ -43,8 +48,9 @@ static int32_t pieces_of(int64_t width, int32_t itemsize)
     return (int32_t)blocks_of(width, DECODE_STEP) * (DECODE_STEP / 16) * itemsize;
 }
 
-/* Bytes from row to row: an odd number of pieces. */
-static int32_t pitch_of(int64_t width, int32_t itemsize) { return 16 * (pieces_of(width, itemsize) | 1); }
+/* Bytes from row to row of Q: an odd number of pieces. Of K and V: whole lines of 128 bytes. */
+static int32_t q_pitch_of(int64_t width) { return 16 * (pieces_of(width, 2) | 1); }
+static int32_t pitch_of(int64_t width, int32_t itemsize) { return (pieces_of(width, itemsize) + 7) / 8 * 128; }
 
 static int32_t lanes_of(int64_t width, int32_t itemsize)
 {
@@ -64,22 +70,25 @@ static size_t shared_bytes(const struct problem *p, struct decode_sm80_args *a, 
     return (size_t)a->row_offset + (size_t)(row_tiles * 16 * DECODE_ROW_BYTES);
 }
 
-/* Rows kept of a sequence, and shared memory with as many stages as the limit has room for; false: not even one. */
-static bool size_shared(const struct problem *p, struct plan *plan, size_t limit)
+/* Rows kept of a sequence, and shared memory: as many stages as leave room for two blocks a multiprocessor (`whole`),
+ * or for one (`limit`); false: not even one stage. */
+static bool size_shared(const struct problem *p, struct plan *plan, size_t limit, size_t whole)
 {
     struct decode_sm80_args *const a = &plan->args;
     int64_t rows;
     a->part_rows = FLASH_SM80_DECODE_ROWS;
     if (!__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows < a->part_rows)
         a->part_rows = (int32_t)rows;
-    a->q_pitch = pitch_of(p->d, 2);
+    a->q_pitch = q_pitch_of(p->d);
     a->k_pitch = pitch_of(p->d, p->k.itemsize);
     a->v_pitch = pitch_of(p->dv, p->k.itemsize);
-    for (a->stages = STAGES; a->stages > 0; a->stages--) {
-        plan->shared_bytes = shared_bytes(p, a, a->part_rows <= 16 ? 1 : a->part_rows <= 32 ? 2 : 4);
-        if (plan->shared_bytes + STATIC_BYTES <= limit)
-            return true;
-    }
+    for (int blocks = 2; blocks > 0; blocks--)
+        for (a->stages = STAGES; a->stages > 0; a->stages--) {
+            plan->shared_bytes = shared_bytes(p, a, a->part_rows <= 16 ? 1 : a->part_rows <= 32 ? 2 : 4);
+            const size_t each = plan->shared_bytes + DECODE_STATIC_BYTES;
+            if (each <= limit && each * (size_t)blocks <= whole)
+                return true;
+        }
     return false;
 }
 
@@ -113,7 +122,7 @@ bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap)
     else if (along_d(&p->v_descale) && p->v_descale.kind != DESCALE_SEQUENCE)
         snprintf(why, cap, "v_descale varies along D and along keys");
     else if (qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id) != QATTN_OK ||
-             !size_shared(p, &plan, (size_t)limit))
+             !size_shared(p, &plan, (size_t)limit, (size_t)limit))
         snprintf(why, cap, "needs %zu bytes of shared memory a block, and the device has %d", plan.shared_bytes, limit);
     else
         return true;
@@ -145,7 +154,7 @@ static bool v_within_k(const struct problem *p)
 /* ---------------------------------------------------------------- plan */
 
 /* Cost of a call, in the time of a unit on a busy multiprocessor: every block pays for its start, its units and its
- * end; splits pay for the second kernel. */
+ * end; splits pay for bringing their parts together. */
 static int64_t cost_of(int64_t items, int64_t slots, int64_t units, int64_t splits)
 {
     const int64_t waves = blocks_of(items * splits, slots);
@@ -186,18 +195,43 @@ static int32_t plan_splits(const struct problem *p, struct decode_sm80_args *a, 
     return QATTN_OK;
 }
 
+static size_t rounded(size_t bytes) { return bytes > SIZE_MAX / 8 ? SIZE_MAX / 8 : (bytes + 15) / 16 * 16; }
+
 static void size_parts(const struct problem *p, struct plan *plan, size_t items)
 {
-    const struct decode_sm80_args *const a = &plan->args;
+    struct decode_sm80_args *const a = &plan->args;
+    a->part_pitch = (int32_t)(p->dv + 3) / 4 * 4;
     if (a->num_splits == 1)
         return;
+    plan->few = a->num_splits < ARRIVE_MOST && (a->part_rows <= JOIN_ROWS || !decode_sm80_takes(p->cap_q, p->group));
     const size_t rows = times(times(items, (size_t)a->num_splits), (size_t)a->part_rows);
-    const size_t o = times(rows, (size_t)p->dv * sizeof(float)), ml = times(rows, 2 * sizeof(float));
-    plan->parts_bytes = o > SIZE_MAX / 4 ? SIZE_MAX : (o + 15) / 16 * 16;
-    plan->bytes = ml > SIZE_MAX / 4 || o > SIZE_MAX / 4 ? SIZE_MAX : plan->parts_bytes + ml;
+    plan->parts_bytes = rounded(times(rows, (size_t)a->part_pitch * sizeof(float)));
+    plan->ml_bytes = rounded(times(rows, 2 * sizeof(float)));
+    const size_t words = plan->few ? rounded(times(items, sizeof *a->words)) : 0;
+    plan->bytes = plan->parts_bytes + plan->ml_bytes + words;
+    if (plan->bytes > SIZE_MAX / 8)
+        plan->bytes = SIZE_MAX;
 }
 
-/* One block of the kernel's launch bounds is 128 threads: 3 a multiprocessor where O is narrow, else 2. */
+/* The shapes of decode_direct.cuh. Which kernel runs is a matter of strides too; how many splits there are is not. */
+static bool direct_shapes(const struct problem *p, const struct decode_sm80_args *a)
+{
+    return p->k.itemsize == 2 && p->d == p->dv && (p->d == 64 || p->d == 128) && a->part_rows <= DIRECT_ROWS &&
+           a->whole;
+}
+
+static const void *general_kernel(const struct problem *p)
+{
+    const bool bytes = p->k.itemsize == 1, wide = p->dv > NARROW;
+    return p->q.dtype == QATTN_DTYPE_F16 ? qattn__decode_f16(bytes, wide) : qattn__decode_bf16(bytes, wide);
+}
+
+static const void *direct_kernel(const struct problem *p)
+{
+    return p->q.dtype == QATTN_DTYPE_F16 ? qattn__decode_direct_f16(p->d == 64) : qattn__decode_direct_bf16(p->d == 64);
+}
+
+/* Blocks of 128 threads: two a multiprocessor, where shared memory lets them. */
 static int32_t make_plan(const struct problem *p, struct plan *plan)
 {
     int limit = 0, whole = 0;
@@ -217,18 +251,22 @@ static int32_t make_plan(const struct problem *p, struct plan *plan)
     a->q_lanes = lanes_of(p->d, 2);
     a->k_lanes = lanes_of(p->d, p->k.itemsize);
     a->v_lanes = lanes_of(p->dv, p->k.itemsize);
-    QATTN_REQUIRE(size_shared(p, plan, (size_t)limit), QATTN_ERR_INTERNAL, "decode needs %zu bytes of shared memory",
-                  plan->shared_bytes);
-    const int64_t room = whole / (int64_t)(plan->shared_bytes + STATIC_BYTES), items = p->n * a->kv_heads;
-    const int64_t blocks = room < 1 ? 1 : smaller(room, p->dv <= NARROW && p->k.itemsize == 2 ? 3 : 2);
+    QATTN_REQUIRE(size_shared(p, plan, (size_t)limit, (size_t)whole), QATTN_ERR_INTERNAL,
+                  "decode needs %zu bytes of shared memory", plan->shared_bytes);
+    const int64_t room = whole / (int64_t)(plan->shared_bytes + DECODE_STATIC_BYTES), items = p->n * a->kv_heads;
+    plan->direct = direct_shapes(p, a);
+    const int64_t blocks = plan->direct ? DIRECT_BLOCKS : room < 2 ? 1 : 2;
     a->least_units = p->num_splits > 0 ? 1 : WARPS;
     QATTN_TRY(plan_splits(p, a, items, blocks));
     a->work = (int32_t)(items * a->num_splits);
     size_parts(p, plan, (size_t)items);
     a->v_in_k = v_within_k(p);                   /* after the sizes, which addresses must not change */
     a->v_pitch = a->v_in_k ? 0 : a->v_pitch;
-    const bool bytes = p->k.itemsize == 1, wide = p->dv > NARROW;
-    plan->kernel = p->q.dtype == QATTN_DTYPE_F16 ? qattn__decode_f16(bytes, wide) : qattn__decode_bf16(bytes, wide);
+    plan->kernel = general_kernel(p);
+    if (plan->direct && a->k_copies && a->v_copies) {
+        plan->kernel = direct_kernel(p);
+        plan->shared_bytes = 0;
+    }
     return QATTN_OK;
 }
 
@@ -243,16 +281,35 @@ size_t qattn__sm80_decode_workspace(const struct problem *p)
 /* Where the device can, the second kernel comes up while the first one ends. */
 static int32_t launch_combine(const struct decode_sm80_args *a, void **params, qattn_stream stream)
 {
-    const int64_t blocks = (int64_t)(a->work / a->num_splits) * a->part_rows;
+    const int64_t blocks = (int64_t)(a->work / a->num_splits) * blocks_of(a->part_rows, DECODE_COMBINE_THREADS / 32);
     return qattn__cuda_launch_early(qattn__decode_combine(), blocks, DECODE_COMBINE_THREADS, 0, params, stream,
                                     "decode_combine");
+}
+
+/* splitmix64's mixing of a count that starts at a time of day: nothing depends on it but that no two are alike. */
+uint64_t qattn__cuda_tag(void)
+{
+    static _Atomic(uint64_t) count;
+    uint64_t x = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
+    if (x == 0) {
+        struct timespec now = { 0 };
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        x = (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec;
+        atomic_fetch_add_explicit(&count, x, memory_order_relaxed);
+    }
+    x *= UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (x ^ x >> 31) >> ARRIVE_BITS | 1;
 }
 
 int32_t qattn__sm80_decode_load(const struct problem *p)
 {
     struct plan plan;
     QATTN_TRY(make_plan(p, &plan));
-    QATTN_TRY(qattn__cuda_load(plan.kernel));
+    QATTN_TRY(qattn__cuda_load(general_kernel(p)));
+    if (plan.direct) /* which one runs is a matter of alignment */
+        QATTN_TRY(qattn__cuda_load(direct_kernel(p)));
     QATTN_TRY(qattn__cuda_load(qattn__decode_combine()));
     return QATTN_OK;
 }
@@ -266,9 +323,13 @@ int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_strea
         plan.args.parts_o = (float *)(void *)workspace;
         plan.args.parts_ml = (float *)(void *)(workspace + plan.parts_bytes);
     }
+    if (plan.few) {
+        plan.args.words = (unsigned long long *)(void *)(workspace + plan.parts_bytes + plan.ml_bytes);
+        plan.args.tag = qattn__cuda_tag();
+    }
     problem_pack(&packed, p);
     void *params[] = { &plan.args, &packed };
     QATTN_TRY(
         qattn__cuda_launch(plan.kernel, plan.args.work, 32 * WARPS, plan.shared_bytes, params, stream, "decode_sm80"));
-    return plan.args.num_splits > 1 ? launch_combine(&plan.args, params, stream) : QATTN_OK;
+    return plan.args.num_splits > 1 && !plan.few ? launch_combine(&plan.args, params, stream) : QATTN_OK;
 }

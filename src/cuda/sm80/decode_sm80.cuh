@@ -9,20 +9,19 @@
  *
  *     S [16][16] = Q K^T,  P = e^(scale S - m),  O [16][Dv] = O e^(m_old - m) + P V    mma.sync m16n8k16, fp32 sums
  *
+ * Up to 8 rows of the common shapes are decode_direct.cuh's.
+ *
  * Who does what: rows are cut in M = 1, 2 or 4 tiles of 16; M warps, one a tile, are a key group. The groups share the
  * units of the split in turn, each with a ring of its own: they never wait for each other until the end. A lone warp
  * (M = 1: up to 16 rows, the common decode) waits for nobody at all. At the end the groups' m, l and O are brought
- * together in shared memory, in order, and go to O and LSE or, with splits, to the workspace; a second kernel adds the
- * splits in order.
+ * together in shared memory, in order, and go to O and LSE or, with splits, to the workspace; the last split of a
+ * sequence and KV head to finish (arrive.cuh) adds the splits' parts in order, or for many rows a second kernel does.
  *
- * Shared memory: ring  [groups][depth][16 rows of K, 16 rows of V]: pitches an odd number of 16-byte pieces, so that
- *                      ldmatrix and the stores of cp.async meet no bank twice; later O of the groups in fp32
+ * Shared memory: ring  [groups][depth][16 rows of K, 16 rows of V]: whole lines of 128 bytes, their 16-byte pieces
+ *                      exchanged (decode_turn); later O of the groups in fp32
  *                q     [16 M][D] in 16 bits, zeros beyond the rows and beyond D
  *                rows  [16 M], what each row sees, for units at an edge
- * A unit of D 128 is 8 KB; 4 warps with 3 units each, 2 blocks a multiprocessor: 196 KB on their way.
- *
- * Measured limit (docs/notes/cuda_decode.md): 4.1 TB/s, where plain reading reaches 4.55; about 475 instructions a warp
- * and unit. A call of one unit a warp takes 10 us in a graph, the second kernel included.
+ * A unit of D 128 is 8 KB.
  *
  * 8-bit k, v: copied as bytes, widened on the way to the registers (decode_bytes.cuh). One 32-bit word of a K row is
  * four elements 4c .. 4c + 3 of a step of 16, where a B fragment wants 2c, 2c + 1, 2c + 8, 2c + 9: Q is stored in that
@@ -35,8 +34,8 @@
 #ifndef QATTN_CUDA_DECODE_SM80_CUH
 #define QATTN_CUDA_DECODE_SM80_CUH
 
-#include "cuda/simt/flash_close.cuh"
-#include "cuda/sm80/decode_range.cuh"
+#include "cuda/common/arrive.cuh"
+#include "cuda/sm80/decode_join.cuh"
 #include "cuda/sm80/decode_unit.cuh"
 
 /* ---------------------------------------------------------------- the end of an item */
@@ -61,7 +60,7 @@ __device__ __forceinline__ void decode_hand_in(const struct problem *p, struct d
 #pragma unroll
         for (int b = 0; b < NV; b++) {
             const float low = w->o[b][2 * half], high = w->o[b][2 * half + 1];
-            if (b > 0 && (b & 7) == 0 && p->dv <= 8 * b)
+            if ((b & 7) == 0 && p->dv <= 8 * b)
                 break;
             if (BYTES == 1) {
                 line[decode_column<BYTES>(b, 0, c)] = low * unit;
@@ -73,7 +72,7 @@ __device__ __forceinline__ void decode_hand_in(const struct problem *p, struct d
     }
 }
 
-/* Brings the key groups together, a warp a row, and writes O and LSE or the split's part. */
+/* Brings the key groups together, a warp a row, and writes O and LSE or, with part >= 0, rows of the split's part. */
 template <int BYTES>
 __device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a, const struct problem *p,
                                                 const struct decode_shared *sh, const struct decode_lane &t,
@@ -94,7 +93,7 @@ __device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a
                 sum += sh->l[k * t.tiles + tile][x] * weight[k];
             }
         float factor = 1.0f, lse;
-        if (!a->parts_o)
+        if (part < 0)
             flash_close(p, h, false, max, sum, &factor, &lse);
         char *const out = view_at(&p->o, s->q_batch, h, s->q_row + i, 0);
         for (int d = t.lane; d < p->dv; d += 32) {
@@ -105,12 +104,12 @@ __device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a
                     o += merge[((k * t.tiles + tile) * 16 + x) * pitch + d] * weight[k];
             if (BYTES == 1 && p->v_descale.kind == DESCALE_SEQUENCE && sum != 0.0f)
                 o *= seq_kv_descale(p, s, &p->v_descale, kv_head / p->v_descale.head_div, 0, d);
-            if (a->parts_o)
-                a->parts_o[(part + r) * p->dv + d] = o;
+            if (part >= 0)
+                a->parts_o[(part + r) * a->part_pitch + d] = o;
             else
                 store_any(out + d * p->o.stride[3] * p->o.itemsize, p->o.dtype, flash_result(false, o, factor));
         }
-        if (t.lane == 0 && a->parts_o) {
+        if (t.lane == 0 && part >= 0) {
             a->parts_ml[2 * (part + r)] = max;
             a->parts_ml[2 * (part + r) + 1] = sum;
         } else if (t.lane == 0 && p->lse.dtype) {
@@ -166,59 +165,42 @@ __device__ __forceinline__ void decode_open(const struct decode_sm80_args *a, co
     }
 }
 
-/* T: type of q; BYTES of an element of k and v; NV: blocks of 8 columns of O. */
-template <class T, int BYTES, int NV>
-__global__ void __launch_bounds__(32 * DECODE_MAX_WARPS, NV == 16 && BYTES == 2 ? 3 : 2)
-decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid_constant__ struct problem_param packed)
-{
-    extern __shared__ __align__(16) char memory[];
-    __shared__ struct decode_shared sh;
-    const struct problem *const p = problem_of(&packed);
-    const struct decode_sm80_args *const a = &args;
-    const int slot_bytes = DECODE_UNIT * (a->k_pitch + a->v_pitch);
-    char *const q = memory + a->q_offset;
-    const int index = blockIdx.x, item = index / a->num_splits, split = index - item * a->num_splits;
-    const int n = item / a->kv_heads, kv_head = item - n * a->kv_heads;
-    if (a->parts_o)
-        launch_dependents();
-    if (threadIdx.x == 0)
-        decode_open(a, p, n, &sh, (struct decode_row *)(memory + a->row_offset));
-    __syncthreads();
-    const struct seq *const s = &sh.seq;
-    const int rows = sh.rows;
-    if (split == 0 && s->len_q < s->rows && rows >= 0)
-        decode_write_dead(p, s, kv_head);
-    if (rows <= 0)
-        return;
-    const struct decode_range part = decode_share(a, &sh.range, split);
-    if (part.units == 0 && a->parts_o)
-        return;
+/* What the warps of a block share of an item. */
+struct decode_work {
+    const struct decode_sm80_args *a;
+    const struct problem *p;
+    struct decode_shared *sh;
+    struct decode_lane t;
+    struct decode_source k, v;
+    int first, step, mine;      /* the key group's units: the first, the distance to the next, how many */
+    int ring, slot_bytes, depth;
+    int kv_head;
+    char *memory;
+};
 
-    const struct decode_lane t = decode_lane_of(rows);
-    const int depth = a->stages * t.tiles < DECODE_MAX_DEPTH ? a->stages * t.tiles : DECODE_MAX_DEPTH;
-    const int ring = t.group * (a->stages * t.tiles * slot_bytes);
-    const int mine = part.units > t.group ? (part.units - t.group + t.groups - 1) >> t.groups_log2 : 0;
-    const int len_k = (int)s->len_k, first = part.first + t.group;
-    const struct decode_source k = decode_source_of<BYTES>(a, p, &p->k, s, kv_head, (int)p->d, a->k_lanes, a->k_pitch,
-                                                           t.rank, t.threads);
-    const struct decode_source v = decode_source_of<BYTES>(a, p, &p->v, s, kv_head, (int)p->dv, a->v_lanes, a->v_pitch,
-                                                           t.rank, t.threads);
-#pragma unroll 1
-    for (int x = 0; x < depth; x++) {
-        const int unit = first + x * t.groups;
-        if (x < mine)
-            decode_issue<BYTES>(a, p, t, k, v, decode_locate<BYTES>(a, p, s, k, v, unit, t.lane),
-                                len_k - unit * DECODE_UNIT, memory + ring + x * slot_bytes);
-        if (x == 0)
-            decode_load_q<T, BYTES>(a, p, s, kv_head, rows, t.tiles, q);
-        cp_async_commit();
-    }
-    if (score_has_terms(p) || part.first * DECODE_UNIT < sh.max_begin ||
-        (part.first + part.units) * DECODE_UNIT > sh.min_end)
-        decode_setup(p, &sh, kv_head, rows);
+template <int BYTES> __device__ __forceinline__ struct decode_place decode_find(const struct decode_work &c, int x)
+{
+    return decode_locate<BYTES>(c.a, c.p, &c.sh->seq, c.k, c.v, c.first + x * c.step, c.t.lane);
+}
+
+/* Copies of the key group's unit x into the slot. */
+template <int BYTES>
+__device__ __forceinline__ void decode_start(const struct decode_work &c, int x, struct decode_place at, int slot)
+{
+    const int unit = c.first + x * c.step;
+    decode_issue<BYTES>(c.a, c.p, c.t, c.k, c.v, at, (int)c.sh->seq.len_k - unit * DECODE_UNIT, c.memory + slot);
+}
+
+/* All units of the key group; O and the sums of the warps into `merge`. */
+template <class T, int BYTES, int NV>
+__device__ __forceinline__ void decode_walk(const struct decode_work &c, const char *q, float *merge, int pitch,
+                                            int rows)
+{
+    const struct decode_sm80_args *const a = c.a;
+    const struct problem *const p = c.p;
     float k_scale = 1.0f;
     if (BYTES == 1 && p->k_descale.kind == DESCALE_SEQUENCE)
-        k_scale = seq_kv_descale(p, s, &p->k_descale, kv_head / p->k_descale.head_div, 0, 0);
+        k_scale = seq_kv_descale(p, &c.sh->seq, &p->k_descale, c.kv_head / p->k_descale.head_div, 0, 0);
     decode_state<NV> w;
 #pragma unroll
     for (int b = 0; b < NV; b++)
@@ -228,41 +210,106 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     w.m[0] = w.m[1] = minus_infinity();
     w.l[0] = w.l[1] = 0.0f;
     w.unit[0] = w.unit[1] = BYTES == 1 && has_key_descale(&p->v_descale) ? 1.17549435e-38f : 1.0f;
-    struct decode_view view = decode_view_of<BYTES>(a, t, shared_address(q), shared_address(memory));
-    view.full_begin = sh.max_begin;
-    view.full_end = sh.min_end - DECODE_UNIT;
-    decode_wait(depth - 1);                          /* Q */
-    __syncthreads();
+    struct decode_view view = decode_view_of<BYTES>(a, c.t, shared_address(q), shared_address(c.memory));
+    view.full_begin = c.sh->max_begin;
+    view.full_end = c.sh->min_end - DECODE_UNIT;
 
-    int slot = ring;                                     /* offset of the slot at work */
+    int slot = c.ring;                               /* offset of the slot at work */
 #pragma unroll 1
-    for (int x = 0; x < mine; x++) {
-        const int unit = first + x * t.groups, ahead = unit + depth * t.groups;
+    for (int x = 0; x < c.mine; x++) {
+        const int j0 = (c.first + x * c.step) * DECODE_UNIT;
         struct decode_place next = { NULL, NULL };
-        if (x + depth < mine)                        /* a page table's entries come while this unit is worked on */
-            next = decode_locate<BYTES>(a, p, s, k, v, ahead, t.lane);
-        decode_wait(depth - 1);
-        decode_group_sync(t);
+        if (x + c.depth < c.mine)                    /* a page table's entries come while this unit is worked on */
+            next = decode_find<BYTES>(c, x + c.depth);
+        decode_wait(c.depth - 1);
+        decode_group_sync(c.t);
         if (BYTES == 1 && p->k.dtype == QATTN_DTYPE_I8)
-            decode_unit<T, BYTES, BYTES == 1, NV>(a, p, &sh, t, view, kv_head, unit * DECODE_UNIT, k_scale, slot,
-                                                  memory, &w);
+            decode_unit<T, BYTES, BYTES == 1, NV>(a, p, c.sh, c.t, view, c.kv_head, j0, k_scale, slot, c.memory, &w);
         else
-            decode_unit<T, BYTES, false, NV>(a, p, &sh, t, view, kv_head, unit * DECODE_UNIT, k_scale, slot, memory,
-                                             &w);
-        decode_group_sync(t);
-        if (x + depth < mine)
-            decode_issue<BYTES>(a, p, t, k, v, next, len_k - ahead * DECODE_UNIT, memory + slot);
+            decode_unit<T, BYTES, false, NV>(a, p, c.sh, c.t, view, c.kv_head, j0, k_scale, slot, c.memory, &w);
+        decode_group_sync(c.t);
+        if (x + c.depth < c.mine)
+            decode_start<BYTES>(c, x + c.depth, next, slot);
         cp_async_commit();
-        slot = slot + slot_bytes < ring + depth * slot_bytes ? slot + slot_bytes : ring;
+        slot = slot + c.slot_bytes < c.ring + c.depth * c.slot_bytes ? slot + c.slot_bytes : c.ring;
     }
+    cp_async_wait<0>();
+    __syncthreads();                                 /* the ring is free */
+    decode_hand_in<T, BYTES, NV>(p, c.sh, c.t, &w, merge, pitch, rows);
+}
+
+/* T: type of q; BYTES of an element of k and v; NV: blocks of 8 columns of O. */
+template <class T, int BYTES, int NV>
+__global__ void __launch_bounds__(32 * DECODE_MAX_WARPS, 2)
+decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid_constant__ struct problem_param packed)
+{
+    extern __shared__ __align__(128) char memory[];
+    __shared__ struct decode_shared sh;
+    static_assert(sizeof sh + DECODE_BLOCK_BYTES <= DECODE_STATIC_BYTES, "the launcher counts on it");
+    const struct problem *const p = problem_of(&packed);
+    const struct decode_sm80_args *const a = &args;
+    char *const q = memory + a->q_offset;
+    const int index = blockIdx.x, item = index / a->num_splits, split = index - item * a->num_splits;
+    const int n = item / a->kv_heads, kv_head = item - n * a->kv_heads;
+    unsigned long long *const word = a->words ? a->words + item : NULL;
+    unsigned long long arrived = 0;
+    if (a->parts_o && !word)
+        launch_dependents();
+    if (threadIdx.x == 0) {
+        if (word)
+            arrived = *(volatile const unsigned long long *)word;
+        decode_open(a, p, n, &sh, (struct decode_row *)(memory + a->row_offset));
+    }
+    __syncthreads();
+    const struct seq *const s = &sh.seq;
+    const int rows = sh.rows;
+    if (split == 0 && s->len_q < s->rows && rows >= 0)
+        decode_write_dead(p, s, kv_head);
+    if (rows <= 0)
+        return;
+    const int live = decode_live_splits(a, &sh.range);
+    if (split > 0 && split >= live)
+        return;
+
+    struct decode_work c = { a, p, &sh, decode_lane_of(rows) };
+    const struct decode_lane &t = c.t;
+    c.slot_bytes = DECODE_UNIT * (a->k_pitch + a->v_pitch);
+    c.depth = a->stages * t.tiles < DECODE_MAX_DEPTH ? a->stages * t.tiles : DECODE_MAX_DEPTH;
+    c.ring = t.group * (a->stages * t.tiles * c.slot_bytes);
+    const struct decode_range part = decode_share(a, &sh.range, split);
+    c.first = part.first + t.group;
+    c.step = t.groups;
+    c.mine = part.units > t.group ? (part.units - t.group + t.groups - 1) >> t.groups_log2 : 0;
+    c.kv_head = kv_head;
+    c.memory = memory;
+    c.k = decode_source_of<BYTES>(a, p, &p->k, s, kv_head, (int)p->d, a->k_copies, a->k_lanes, a->k_pitch, t.rank,
+                                  t.threads);
+    c.v = decode_source_of<BYTES>(a, p, &p->v, s, kv_head, (int)p->dv, a->v_copies, a->v_lanes, a->v_pitch, t.rank,
+                                  t.threads);
+#pragma unroll 1
+    for (int x = 0; x < c.depth; x++) {
+        if (x < c.mine)
+            decode_start<BYTES>(c, x, decode_find<BYTES>(c, x), c.ring + x * c.slot_bytes);
+        if (x == 0)
+            decode_load_q<T, BYTES>(a, p, s, kv_head, rows, t.tiles, q);
+        cp_async_commit();
+    }
+    if (threadIdx.x == 0 && word && live > 1)
+        arrive_prepare(word, arrived, a->tag);
+    if (score_has_terms(p) || part.first * DECODE_UNIT < sh.max_begin ||
+        (part.first + part.units) * DECODE_UNIT > sh.min_end)
+        decode_setup(p, &sh, kv_head, rows);
+    decode_wait(c.depth - 1);                        /* Q */
+    __syncthreads();
 
     const int pitch = (((int)p->dv + DECODE_STEP - 1) & -DECODE_STEP) + 8;
     float *const merge = (float *)memory;
-    cp_async_wait<0>();
-    __syncthreads();                                 /* the ring is free */
-    decode_hand_in<T, BYTES, NV>(p, &sh, t, &w, merge, pitch, rows);
+    decode_walk<T, BYTES, NV>(c, q, merge, pitch, rows);
     __syncthreads();
-    decode_hand_out<BYTES>(a, p, &sh, t, kv_head, (int64_t)index * a->part_rows, merge, pitch, rows);
+    decode_hand_out<BYTES>(a, p, &sh, t, kv_head, live > 1 ? (int64_t)index * a->part_rows : -1, merge, pitch, rows);
+    if (word && live > 1 && arrive_last(word, live))
+        for (int r = t.warp; r < rows; r += t.warps)
+            decode_join_row(a, p, s, kv_head, r, (int64_t)item * a->num_splits * a->part_rows + r, live);
 }
 
 #endif

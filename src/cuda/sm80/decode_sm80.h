@@ -6,7 +6,8 @@
  * kernels agree on.
  *
  * A sequence belongs to this kernel when len_q * group <= FLASH_SM80_DECODE_ROWS, and to the kernel of flash_sm80.c
- * otherwise; in a call that has both, each kernel passes over the other's sequences.
+ * otherwise; in a call that has both, each kernel passes over the other's sequences. Of the decode kernels,
+ * decode_direct.cuh is for the common shapes, decode_sm80.cuh for all.
  */
 #ifndef QATTN_CUDA_DECODE_SM80_H
 #define QATTN_CUDA_DECODE_SM80_H
@@ -29,7 +30,11 @@ int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_strea
 
 /* Keys of a unit; warps of a block; ring slots of a key group; elements that rows are padded to in shared memory. */
 enum { DECODE_UNIT = 16, DECODE_MAX_WARPS = 4, DECODE_MAX_DEPTH = 16, DECODE_STEP = 64 };
-enum { DECODE_ROW_BYTES = 48 };     /* of shared memory, what the kernel keeps of a row */
+/* decode_direct.cuh: rows it takes, warps of a block, blocks a multiprocessor. */
+enum { DIRECT_ROWS = 8, DIRECT_WARPS = 4, DIRECT_BLOCKS = 2 };
+/* Of shared memory: what the kernel keeps of a row; what a block costs beside all it asks for; that and what the kernel
+ * declares, at most. */
+enum { DECODE_ROW_BYTES = 48, DECODE_BLOCK_BYTES = 1 << 10, DECODE_STATIC_BYTES = 2 << 10 };
 
 struct decode_sm80_args {
     int32_t work;               /* items: n * kv_heads * num_splits */
@@ -37,8 +42,11 @@ struct decode_sm80_args {
     int32_t least_units;        /* of a split that has keys */
     int32_t part_rows;          /* rows kept of a sequence and KV head: most that can be this kernel's */
     int32_t longest;            /* len_q of a sequence that is this kernel's, at most */
-    float  *parts_o;            /* [n][kv_heads][num_splits][part_rows][Dv], not normalised; NULL: O and LSE at once */
+    int32_t part_pitch;         /* floats of a part's row: Dv, a multiple of 4 */
+    float  *parts_o;            /* [n][kv_heads][num_splits][part_rows][part_pitch], not normalised; NULL: one split */
     float  *parts_ml;           /* [n][kv_heads][num_splits][part_rows][2]: row maximum and sum */
+    unsigned long long *words;  /* [n][kv_heads]: the last split adds the parts (arrive.cuh); NULL: a second kernel */
+    uint64_t tag;               /* of this launch */
     int32_t q_pitch, k_pitch, v_pitch;  /* bytes of a row in shared memory */
     int32_t q_lanes, k_lanes, v_lanes;      /* log2 of the lanes that copy one row */
     int32_t q_copies, k_copies, v_copies;   /* rows are 16-byte aligned: copied asynchronously; else one by one */
@@ -52,6 +60,8 @@ struct decode_sm80_args {
 /* Kernels (struct decode_sm80_args, struct problem_param): columns of O 128 or 256 */
 const void *qattn__decode_f16(bool bytes, bool wide);
 const void *qattn__decode_bf16(bool bytes, bool wide);
+const void *qattn__decode_direct_f16(bool narrow);      /* columns 64, else 128 */
+const void *qattn__decode_direct_bf16(bool narrow);
 /* Brings the splits' parts together: DECODE_COMBINE_THREADS threads a row. */
 const void *qattn__decode_combine(void);
 enum { DECODE_COMBINE_THREADS = 128 };

@@ -33,6 +33,9 @@ struct decode_view {
     int full_begin, full_end;   /* a unit that starts in between, both ends included, is seen whole by all rows */
 };
 
+/* The lane's piece `bytes` further in its row, a multiple of 16 (decode_turn). */
+__device__ __forceinline__ int decode_piece(int at, int bytes) { return (at ^ (bytes & 112)) + (bytes & ~127); }
+
 template <int BYTES>
 __device__ __forceinline__ struct decode_view decode_view_of(const struct decode_sm80_args *a,
                                                              const struct decode_lane &t, uint32_t q, uint32_t ring)
@@ -40,9 +43,10 @@ __device__ __forceinline__ struct decode_view decode_view_of(const struct decode
     struct decode_view y;
     const int v = a->v_in_k ? 0 : DECODE_UNIT * a->k_pitch, v_pitch = a->v_in_k ? a->k_pitch : a->v_pitch;
     y.q = q + (16 * t.tile + (t.lane & 15)) * a->q_pitch + (t.lane >> 4) * 16;
-    y.k = ring + (BYTES == 2 ? ((t.lane & 7) + (t.lane >> 4) * 8) * a->k_pitch + (t.lane >> 3 & 1) * 16
-                             : (t.lane >> 2) * a->k_pitch + 4 * (t.lane & 3));
-    y.v = ring + v + (t.lane & 15) * v_pitch + (t.lane >> 4) * 16;
+    y.k = ring + (BYTES == 2 ? ((t.lane & 7) + (t.lane >> 4) * 8) * a->k_pitch +
+                                   ((t.lane >> 3 & 1) * 16 ^ decode_turn(t.lane))
+                             : (t.lane >> 2) * a->k_pitch + 4 * (t.lane & 3) + decode_turn(t.lane >> 2));
+    y.v = ring + v + (t.lane & 15) * v_pitch + ((t.lane >> 4) * 16 ^ decode_turn(t.lane));
     if (BYTES == 2) {
         keep_in_register(y.q);
         keep_in_register(y.k);
@@ -70,12 +74,12 @@ __device__ __forceinline__ void decode_multiply_k(const struct decode_sm80_args 
             ldmatrix_x4(qf, q_at + 2 * (d + x));
 #pragma unroll
             for (int t = 0; t < KEY_BLOCKS; t += 2) {
+                const int at = decode_piece(k_at + 8 * t * a->k_pitch, BYTES * (d + x));
                 if (BYTES == 2) {
-                    ldmatrix_x4(kf, k_at + 8 * t * a->k_pitch + 2 * (d + x));
+                    ldmatrix_x4(kf, at);
                 } else {
-                    widen4<T, INTEGER>(load_shared_32(k_at + 8 * t * a->k_pitch + d + x), p->k.dtype, &kf[0], &kf[1]);
-                    widen4<T, INTEGER>(load_shared_32(k_at + 8 * (t + 1) * a->k_pitch + d + x), p->k.dtype, &kf[2],
-                                       &kf[3]);
+                    widen4<T, INTEGER>(load_shared_32(at), p->k.dtype, &kf[0], &kf[1]);
+                    widen4<T, INTEGER>(load_shared_32(at + 8 * a->k_pitch), p->k.dtype, &kf[2], &kf[3]);
                 }
                 mma_16816<T>(to[t], qf, kf);
                 mma_16816<T>(to[t + 1], qf, kf + 2);
@@ -238,7 +242,7 @@ __device__ __forceinline__ bool decode_v_is_bad(const struct problem *p, const c
     uint32_t bad = 0;
     for (int row = lane >> 4; row < DECODE_UNIT; row += 2)
         for (int x = lane & 15; x < pieces; x += 16) {
-            const uint4 piece = *(const uint4 *)(v + row * pitch + 16 * x);
+            const uint4 piece = *(const uint4 *)(v + row * pitch + (16 * x ^ decode_turn(row)));
             const uint32_t words[4] = { piece.x, piece.y, piece.z, piece.w };
 #pragma unroll
             for (int y = 0; y < 4; y++)
@@ -275,7 +279,7 @@ template <class T, int BYTES, bool INTEGER>
 __device__ __forceinline__ void decode_load_v(const struct problem *p, uint32_t v_at, int x, uint32_t *vf)
 {
     uint32_t raw[4];
-    ldmatrix_x4_trans(raw, v_at + 8 * BYTES * x);
+    ldmatrix_x4_trans(raw, decode_piece((int)v_at, 8 * BYTES * x));
 #pragma unroll
     for (int y = 0; y < 4; y++) {
         if (BYTES == 2)
@@ -293,8 +297,8 @@ __device__ __forceinline__ void decode_multiply_v(const struct problem *p, uint3
     constexpr int loaded = 4 / BYTES;                    /* blocks of one load */
 #pragma unroll
     for (int b = 0; b < NV; b += 8) {
-        if (b > 0 && p->dv <= 8 * b)
-            continue;
+        if (p->dv <= 8 * b)
+            break;
 #pragma unroll
         for (int x = b; x < b + 8; x += loaded) {
             uint32_t vf[8];
@@ -321,6 +325,8 @@ __device__ __forceinline__ void decode_multiply_bad_v(const struct problem *p, u
     decode_fragment<T>(one, marks);
 #pragma unroll
     for (int x = 0; x < NV; x += loaded) {
+        if ((x & 7) == 0 && p->dv <= 8 * x)
+            break;
         __syncwarp();                                    /* else all loads come first, and registers run out */
         uint32_t vf[8];
         decode_load_v<T, BYTES, INTEGER>(p, v_at, x, vf);

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/*
+ * The common decode: up to 8 rows a sequence and KV head, K and V of 16 bits and W columns each, whole rows at
+ * multiples of 16 bytes, no pages or pages of whole units. K and V go straight from memory to the registers of the
+ * products: no shared memory on the way, no barrier.
+ *
+ *     S^T [16 keys][8 rows] = K Q^T,  P = e^(scale S - m),  O^T [W][8 rows] += V^T P^T     mma.sync m16n8k16, fp32 sums
+ *
+ * What one block does: one split of one sequence and KV head; its warps take the split's units of 16 keys in turn, each
+ * with a softmax of its own, brought together at the end (decode_hand_out). The last split to finish adds the splits'
+ * parts (arrive.cuh, decode_join.cuh).
+ *
+ * Fragments: the sum over D does not ask for an order, so a lane's 16 bytes of a row of K, 8 elements, are its part of
+ * two steps of the first product; Q is read in the same order. Nor is the order of the columns of O fixed: a lane's 16
+ * bytes of rows 2c, 2c + 1, 2c + 8, 2c + 9 of V are, paired key by key (prmt), its part of four tiles of the second.
+ * With lane = 4 g + c:
+ *
+ *     K   keys g, g + 8      columns 32 t + 8 c ..      t < W / 32
+ *     Q   row g              the same
+ *     V   keys 2c, 2c + 1, 2c + 8, 2c + 9   columns 64 u + 8 g ..    u < W / 64
+ *     O^T rows 2c, 2c + 1    columns 64 u + 8 g + 2 j, 2 j + 1       tile 4 u + j
+ *
+ * While a unit is at work the next one is on its way: K from the first product on, V from the second. Two blocks of 4
+ * warps a multiprocessor: 64 KB. Shared memory holds O of the warps at the end, nothing before.
+ *
+ * Measured limit: the read rate of the card (docs/notes/cuda_decode.md).
+ */
+#ifndef QATTN_CUDA_DECODE_DIRECT_CUH
+#define QATTN_CUDA_DECODE_DIRECT_CUH
+
+#include "cuda/sm80/decode_sm80.cuh"
+
+/* A lane's view of K and V. Offsets are bytes. */
+struct direct_source {
+    const char *k, *v;          /* the lane's first 16 bytes of a unit of the sequence that starts at key 0 (or row 0 of
+                                   page 0) */
+    int64_t k_row, v_row;       /* from row to row */
+};
+
+template <int W> struct direct_unit {
+    uint32_t k[W / 32][2][4];   /* [t][keys g, g + 8] */
+    uint32_t v[W / 64][4][4];   /* [u][keys 2c, 2c + 1, 2c + 8, 2c + 9] */
+};
+
+template <int W> struct direct_state {
+    uint32_t q[W / 32][4];
+    float o[W / 16][4];
+    float m[2], l[2];           /* of rows 2c, 2c + 1; l: of the lane's keys */
+};
+
+template <class T, int W>
+__device__ __forceinline__ void direct_load_q(const struct decode_sm80_args *a, const struct problem *p,
+                                              const struct seq *s, int kv_head, int rows, int lane,
+                                              struct direct_state<W> *w)
+{
+    const int r = lane >> 2, group = (int)p->group, i = r / group;
+    const char *const from = view_at(&p->q, s->q_batch, kv_head * p->group + r - i * group, s->q_row + i, 0);
+#pragma unroll
+    for (int t = 0; t < W / 32; t++) {
+        const int d = 32 * t + 8 * (lane & 3);
+        w->q[t][0] = w->q[t][1] = w->q[t][2] = w->q[t][3] = 0;
+        if (r < rows && a->q_copies) {
+            load_16(w->q[t], from + 2 * d);
+        } else if (r < rows) {
+#pragma unroll
+            for (int x = 0; x < 8; x++)
+                w->q[t][x >> 1] |= (uint32_t)*(const uint16_t *)(from + 2 * (d + x) * p->q.stride[3]) << (16 * (x & 1));
+        }
+    }
+}
+
+template <int W>
+__device__ __forceinline__ struct direct_source direct_source_of(const struct problem *p, const struct seq *s,
+                                                                 int kv_head, int lane)
+{
+    const bool paged = p->page_table != NULL;
+    struct direct_source x;
+    x.k_row = 2 * p->k.stride[2];
+    x.v_row = 2 * p->v.stride[2];
+    x.k = view_at(&p->k, paged ? 0 : s->k_batch, kv_head, paged ? 0 : s->k_row, 0) + 16 * (lane & 3);
+    x.v = view_at(&p->v, paged ? 0 : s->k_batch, kv_head, paged ? 0 : s->k_row, 0) + 16 * (lane >> 2);
+    return x;
+}
+
+/* Where the unit begins: page and row in it; without pages page 0. */
+struct direct_place {
+    int64_t page;
+    int row;
+};
+
+__device__ __forceinline__ struct direct_place direct_find(const struct decode_sm80_args *a, const struct problem *p,
+                                                           const struct seq *s, int unit)
+{
+    struct direct_place at = { 0, unit * DECODE_UNIT };
+    if (p->page_table) {
+        const int column = a->page_shift >= 0 ? at.row >> a->page_shift : at.row / a->page_size;
+        at.row -= column * a->page_size;
+        at.page = seq_page_id(p, s, column);
+    }
+    return at;
+}
+
+/* Rows of the unit that exist: `left`. Those beyond are the last one again, and hidden. */
+__device__ __forceinline__ int64_t direct_row(int row, int left) { return row < left ? row : left - 1; }
+
+template <int W>
+__device__ __forceinline__ void direct_load_k(const struct problem *p, const struct direct_source *x,
+                                              const struct direct_place &at, int left, int lane,
+                                              struct direct_unit<W> *y)
+{
+    const char *const from = x->k + 2 * at.page * p->k.stride[0] + at.row * x->k_row;
+    const char *const row0 = from + direct_row(lane >> 2, left) * x->k_row;
+    const char *const row8 = from + direct_row((lane >> 2) + 8, left) * x->k_row;
+#pragma unroll
+    for (int t = 0; t < W / 32; t++) {
+        load_16(y->k[t][0], row0 + 64 * t);
+        load_16(y->k[t][1], row8 + 64 * t);
+    }
+}
+
+template <int W>
+__device__ __forceinline__ void direct_load_v(const struct problem *p, const struct direct_source *x,
+                                              const struct direct_place &at, int left, int lane,
+                                              struct direct_unit<W> *y)
+{
+    const char *const from = x->v + 2 * at.page * p->v.stride[0] + at.row * x->v_row;
+#pragma unroll
+    for (int z = 0; z < 4; z++) {
+        const char *const row = from + direct_row(2 * (lane & 3) + (z & 1) + 4 * (z & 2), left) * x->v_row;
+#pragma unroll
+        for (int u = 0; u < W / 64; u++)
+            load_16(y->v[u][z], row + 128 * u);
+    }
+}
+
+template <class T, int W>
+__device__ __forceinline__ void direct_multiply_k(const struct direct_unit<W> *y, const struct direct_state<W> *w,
+                                                  float *s)
+{
+    float odd[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    s[0] = s[1] = s[2] = s[3] = 0.0f;
+#pragma unroll
+    for (int t = 0; t < W / 32; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t k[4] = { y->k[t][0][2 * half], y->k[t][1][2 * half], y->k[t][0][2 * half + 1],
+                                    y->k[t][1][2 * half + 1] };
+            mma_16816<T>(half ? odd : s, k, &w->q[t][2 * half]);
+        }
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        s[e] += odd[e];
+}
+
+/* From products to final scores: -inf where hidden. Rows beyond the sequence's see what its last row sees. */
+__device__ __forceinline__ void direct_scores(const struct problem *p, const struct decode_shared *sh,
+                                           const struct decode_view &view, int j0, int lane, float *s)
+{
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        s[e] *= p->scale;
+    if (p->softcap != 0.0f) {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[e] = p->softcap * tanhf(__fdiv_rn(s[e], p->softcap));
+    }
+    const bool terms = score_has_terms(p);
+    if (!terms && j0 >= view.full_begin && j0 <= view.full_end)
+        return;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const struct decode_row *const r = &sh->row[2 * (lane & 3) + (e & 1)];
+        const int j = j0 + (lane >> 2) + 8 * (e >> 1);
+        if (j < r->begin || j >= r->end)
+            s[e] = minus_infinity();
+        else if (terms)
+            s[e] = score_terms(p, &r->score, j, s[e]);
+    }
+}
+
+/* Over the lanes of equal c, which hold one row; every lane gets the result, with the same bits. */
+__device__ __forceinline__ float direct_max(float x)
+{
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+    return x;
+}
+
+__device__ __forceinline__ float direct_sum(float x)
+{
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2)
+        x = __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+    return x;
+}
+
+/* Scores to probabilities; m, l and o are brought to a new maximum when some row has one. */
+template <class T, int W> __device__ __forceinline__ void direct_softmax(struct direct_state<W> *w, float *s)
+{
+    const bool above = fmaxf(s[0], s[2]) > w->m[0] || fmaxf(s[1], s[3]) > w->m[1];
+    if (__any_sync(0xFFFFFFFFu, above)) {
+        float keep[2];
+#pragma unroll
+        for (int x = 0; x < 2; x++) {
+            const float top = fmaxf(w->m[x], direct_max(fmaxf(s[x], s[x + 2])));
+            keep[x] = exp_below(w->m[x], top);
+            w->l[x] *= keep[x];
+            w->m[x] = top;
+        }
+#pragma unroll
+        for (int x = 0; x < W / 4; x++)
+            w->o[x >> 2][x & 3] *= keep[x & 1];
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const float from = w->m[e & 1] == minus_infinity() ? 0.0f : w->m[e & 1];
+        s[e] = exp2_approx(__fmaf_rn(s[e] - from, LOG2_E, decode_lift(T())));
+        w->l[e & 1] += s[e];
+    }
+}
+
+/* Tile 4 u + j of V^T. */
+template <int W>
+__device__ __forceinline__ void direct_fragment_v(const struct direct_unit<W> *y, int u, int j, uint32_t *f)
+{
+    f[0] = __byte_perm(y->v[u][0][j], y->v[u][1][j], 0x5410);
+    f[1] = __byte_perm(y->v[u][0][j], y->v[u][1][j], 0x7632);
+    f[2] = __byte_perm(y->v[u][2][j], y->v[u][3][j], 0x5410);
+    f[3] = __byte_perm(y->v[u][2][j], y->v[u][3][j], 0x7632);
+}
+
+/* The B fragment of P^T, or of marks. */
+template <class T> __device__ __forceinline__ void direct_fragment(const float *s, uint32_t *f)
+{
+    f[0] = transpose_8x8(pack_16<T>(s[0], s[1]));
+    f[1] = transpose_8x8(pack_16<T>(s[2], s[3]));
+}
+
+template <class T, int W>
+__device__ __forceinline__ void direct_multiply_v(const struct direct_unit<W> *y, const uint32_t *pf,
+                                                  struct direct_state<W> *w)
+{
+#pragma unroll
+    for (int b = 0; b < W / 16; b++) {
+        uint32_t f[4];
+        direct_fragment_v<W>(y, b >> 2, b & 3, f);
+        mma_16816<T>(w->o[b], f, pf);
+    }
+}
+
+/* The unit hides some pair: does V hold a non-finite element? */
+template <class T, int W> __device__ __forceinline__ bool direct_v_is_bad(const struct direct_unit<W> *y)
+{
+    uint32_t bad = 0;
+#pragma unroll
+    for (int x = 0; x < W / 4; x++)
+        bad |= non_finite_halves<T>(y->v[x >> 4][x >> 2 & 3][x & 3]);
+    return __any_sync(0xFFFFFFFFu, bad != 0);
+}
+
+/* Then such elements count as 0, and spoil the rows that see them. */
+template <class T, int W>
+__device__ __forceinline__ void direct_multiply_bad_v(const struct direct_unit<W> *y, const uint32_t *pf,
+                                                      const uint32_t *seen, struct direct_state<W> *w)
+{
+    const uint32_t one = pack_16<T>(1.0f, 1.0f);
+#pragma unroll
+    for (int b = 0; b < W / 16; b++) {
+        uint32_t f[4], marks[4];
+        float count[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        direct_fragment_v<W>(y, b >> 2, b & 3, f);
+#pragma unroll
+        for (int x = 0; x < 4; x++) {
+            const uint32_t bad = non_finite_halves<T>(f[x]);
+            marks[x] = bad & one;
+            f[x] &= ~bad;
+        }
+        mma_16816<T>(w->o[b], f, pf);
+        mma_16816<T>(count, marks, seen);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (count[e] > 0.0f)
+                w->o[b][e] = __int_as_float(0x7FC00000);
+    }
+}
+
+/* The warp's m, l and O into shared memory: O at merge [warp][16][pitch]. */
+template <class T, int W>
+__device__ __forceinline__ void direct_hand_in(struct decode_shared *sh, int warp, int lane,
+                                               const struct direct_state<W> *w, float *merge, int pitch, int rows)
+{
+    const int c = lane & 3, g = lane >> 2;
+#pragma unroll
+    for (int x = 0; x < 2; x++) {
+        const int row = 2 * c + x;
+        const float sum = direct_sum(w->l[x]) * decode_lowered(T());
+        if (g == 0) {
+            sh->m[warp][row] = w->m[x];
+            sh->l[warp][row] = sum;
+        }
+        if (row >= rows)
+            continue;
+        float *const line = merge + (warp * 16 + row) * pitch + 8 * g;
+#pragma unroll
+        for (int b = 0; b < W / 16; b++)
+            *(float2 *)(line + 64 * (b >> 2) + 2 * (b & 3)) =
+                make_float2(w->o[b][x] * decode_lowered(T()), w->o[b][x + 2] * decode_lowered(T()));
+    }
+}
+
+/* The units first, first + step, .. of a warp, `mine` of them. */
+template <class T, int W>
+__device__ __forceinline__ void direct_walk(const struct decode_sm80_args *a, const struct problem *p,
+                                            const struct decode_shared *sh, const struct direct_source *from, int first,
+                                            int step, int mine, int lane, struct direct_unit<W> *y,
+                                            struct direct_place next, struct direct_state<W> *w)
+{
+    const struct seq *const s = &sh->seq;
+    const int len = (int)s->len_k;
+    struct decode_view view;
+    view.full_begin = sh->max_begin;
+    view.full_end = sh->min_end - DECODE_UNIT;
+    int j0 = first * DECODE_UNIT;
+#pragma unroll 1
+    for (int x = 0; x < mine; x++, j0 += step * DECODE_UNIT) {
+        const int soon = j0 + step * DECODE_UNIT;
+        const bool more = x + 1 < mine;
+        struct direct_place later = { 0, 0 };
+        if (x + 2 < mine)
+            later = direct_find(a, p, s, first + (x + 2) * step);
+        float score[4];
+        uint32_t pf[2], seen[2];
+        direct_multiply_k<T, W>(y, w, score);
+        if (more)
+            direct_load_k<W>(p, from, next, len - soon, lane, y);
+        direct_scores(p, sh, view, j0, lane, score);
+        bool hides = false;
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            hides |= score[e] == minus_infinity();
+        const bool bad = __any_sync(0xFFFFFFFFu, hides) && direct_v_is_bad<T, W>(y);
+        if (bad) {
+            float one[4];
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                one[e] = score[e] == minus_infinity() ? 0.0f : 1.0f;
+            direct_fragment<T>(one, seen);
+        }
+        direct_softmax<T, W>(w, score);
+        direct_fragment<T>(score, pf);
+        if (bad)
+            direct_multiply_bad_v<T, W>(y, pf, seen, w);
+        else
+            direct_multiply_v<T, W>(y, pf, w);
+        if (more)
+            direct_load_v<W>(p, from, next, len - soon, lane, y);
+        next = later;
+    }
+}
+
+template <class T, int W>
+__global__ void __launch_bounds__(32 * DIRECT_WARPS, DIRECT_BLOCKS)
+    decode_direct_kernel(const __grid_constant__ struct decode_sm80_args args,
+                         const __grid_constant__ struct problem_param packed)
+{
+    __shared__ __align__(16) float merge[DIRECT_WARPS * 16 * (W + 8)];
+    __shared__ struct decode_row row[16];
+    __shared__ struct decode_shared sh;
+    static_assert(sizeof merge + sizeof row + sizeof sh <= 48 << 10, "no more is to be had without asking");
+    static_assert((int)DIRECT_WARPS <= (int)DECODE_MAX_WARPS, "decode_shared has room for as many");
+    const struct problem *const p = problem_of(&packed);
+    const struct decode_sm80_args *const a = &args;
+    const int index = blockIdx.x, item = index / a->num_splits, split = index - item * a->num_splits;
+    const int n = item / a->kv_heads, kv_head = item - n * a->kv_heads;
+    unsigned long long *const word = a->words ? a->words + item : NULL;
+    unsigned long long arrived = 0;
+    if (threadIdx.x == 0) {
+        if (word)
+            arrived = *(volatile const unsigned long long *)word;
+        decode_open(a, p, n, &sh, row);
+    }
+    __syncthreads();
+    const struct seq *const s = &sh.seq;
+    const int rows = sh.rows;
+    if (split == 0 && s->len_q < s->rows && rows >= 0)
+        decode_write_dead(p, s, kv_head);
+    if (rows <= 0)
+        return;
+    const int live = decode_live_splits(a, &sh.range);
+    if (split > 0 && split >= live)
+        return;
+
+    const struct decode_lane t = decode_lane_of(rows);
+    const struct decode_range part = decode_share(a, &sh.range, split);
+    const int first = part.first + t.warp;
+    const int mine = part.units > t.warp ? (part.units - t.warp + t.warps - 1) / t.warps : 0;
+    const struct direct_source from = direct_source_of<W>(p, s, kv_head, t.lane);
+    struct direct_unit<W> y;
+    struct direct_place next = { 0, 0 };
+    if (mine > 0) {
+        const struct direct_place at = direct_find(a, p, s, first);
+        direct_load_k<W>(p, &from, at, (int)s->len_k - first * DECODE_UNIT, t.lane, &y);
+        direct_load_v<W>(p, &from, at, (int)s->len_k - first * DECODE_UNIT, t.lane, &y);
+    }
+    if (mine > 1)
+        next = direct_find(a, p, s, first + t.warps);
+    struct direct_state<W> w;
+    direct_load_q<T, W>(a, p, s, kv_head, rows, t.lane, &w);
+#pragma unroll
+    for (int x = 0; x < W / 4; x++)
+        w.o[x >> 2][x & 3] = 0.0f;
+    w.m[0] = w.m[1] = minus_infinity();
+    w.l[0] = w.l[1] = 0.0f;
+    if (threadIdx.x == 0 && word && live > 1)
+        arrive_prepare(word, arrived, a->tag);
+    if (score_has_terms(p) || part.first * DECODE_UNIT < sh.max_begin ||
+        (part.first + part.units) * DECODE_UNIT > sh.min_end) {
+        decode_setup(p, &sh, kv_head, rows);
+        __syncthreads();
+    }
+    direct_walk<T, W>(a, p, &sh, &from, first, t.warps, mine, t.lane, &y, next, &w);
+    direct_hand_in<T, W>(&sh, t.warp, t.lane, &w, merge, W + 8, rows);
+    __syncthreads();
+    decode_hand_out<2>(a, p, &sh, t, kv_head, live > 1 ? (int64_t)index * a->part_rows : -1, merge, W + 8, rows);
+    if (word && live > 1 && arrive_last(word, live))
+        for (int r = t.warp; r < rows; r += t.warps)
+            decode_join_row(a, p, s, kv_head, r, (int64_t)item * a->num_splits * a->part_rows + r, live);
+}
+
+#endif
