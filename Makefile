@@ -118,7 +118,8 @@ SIMT_KERNELS := flash_f32_simt.cu flash_simt_combine.cu gemm_simt_kernels.cu gem
   merge_simt_kernels.cu widen_simt.cu \
   $(addprefix inst/, flash_simt_f32.cu flash_simt_f16.cu flash_simt_bf16.cu flash_simt_byte.cu)
 # sm80: attention in one pass, decode, f32 through TF32, products
-SM80_FLASH  := $(addprefix inst/flash_sm80_, f16_64.cu f16_128.cu f16_256.cu bf16_64.cu bf16_128.cu bf16_256.cu)
+SM80_FLASH  := $(addprefix inst/flash_sm80_, f16_64.cu f16_128.cu f16_128_terms.cu f16_256.cu bf16_64.cu bf16_128.cu \
+  bf16_128_terms.cu bf16_256.cu)
 SM80_DECODE := decode_combine.cu $(addprefix inst/, decode_f16.cu decode_bf16.cu)
 SM80_TF32   := inst/tf32_3x.cu inst/tf32_1x.cu
 SM80_GEMM   := $(addprefix inst/, gemm_f16.cu gemm_bf16.cu gemm_tf32.cu)

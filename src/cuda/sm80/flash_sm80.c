@@ -86,6 +86,11 @@ static bool has_terms(const struct problem *p)
            !(p->scale > 1e-30f && p->scale < 1e30f);
 }
 
+static struct flash_sm80_kernel kernel_with_terms(const struct problem *p)
+{
+    return p->q.dtype == QATTN_DTYPE_F16 ? qattn__flash_sm80_f16_128_terms() : qattn__flash_sm80_bf16_128_terms();
+}
+
 static struct flash_sm80_kernel kernel_of_width(const struct problem *p, bool plain)
 {
     const int64_t width = p->d > p->dv ? p->d : p->dv;
@@ -95,20 +100,6 @@ static struct flash_sm80_kernel kernel_of_width(const struct problem *p, bool pl
     if (width <= 128)
         return f16 ? qattn__flash_sm80_f16_128(plain) : qattn__flash_sm80_bf16_128(plain);
     return f16 ? qattn__flash_sm80_f16_256(plain) : qattn__flash_sm80_bf16_256(plain);
-}
-
-/* The plain kernel where it may (struct f80) and fits. Its bits may be others: BATCH_INVARIANT keeps to one kernel. */
-static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared_limit)
-{
-    const bool width = p->d == p->dv && (p->d == 64 || p->d == 128 || p->d == 256);
-    const bool vector = rows_of_16_bytes(&p->q) && rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
-    if (width && vector && p->k.itemsize == 2 && !p->page_table && !has_terms(p) &&
-        !(p->flags & QATTN_FLAG_BATCH_INVARIANT)) {
-        const struct flash_sm80_kernel kernel = kernel_of_width(p, true);
-        if (kernel.shared_bytes + STATIC_BYTES <= shared_limit)
-            return kernel;
-    }
-    return kernel_of_width(p, false);
 }
 
 /* Rows can be copied: contiguous, and not broadcast along the keys. */
@@ -138,6 +129,23 @@ static size_t shared_bytes(const struct problem *p, const struct flash_sm80_kern
 {
     return kernel->shared_bytes + (p->page_table ? (size_t)F80_PLACES_BYTES(kernel->keys) : 0) +
            (p->alibi_slopes ? (size_t)F80_ALIBI_BYTES(kernel->rows) : 0) + stage_bytes(p, kernel, stage);
+}
+
+/* The plain kernel or the one with terms where they may (struct f80) and fit. Their bits may be others: BATCH_INVARIANT
+ * keeps to one kernel. */
+static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared_limit)
+{
+    const bool width = p->d == p->dv && (p->d == 64 || p->d == 128 || p->d == 256);
+    const bool vector = rows_of_16_bytes(&p->q) && rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
+    if (width && vector && p->k.itemsize == 2 && !p->page_table && !(p->flags & QATTN_FLAG_BATCH_INVARIANT)) {
+        const bool plain = !has_terms(p), both = p->bias.dtype && p->keep.dtype, any = p->bias.dtype || p->keep.dtype;
+        const struct flash_sm80_kernel kernel = plain ? kernel_of_width(p, true) : kernel_with_terms(p);
+        /* strides of bias and keep change no bits: room for the larger stage or none */
+        if (shared_bytes(p, &kernel, any ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE) + STATIC_BYTES <= shared_limit &&
+            (plain || (p->d == 128 && !both)))
+            return kernel;
+    }
+    return kernel_of_width(p, false);
 }
 
 /* ---------------------------------------------------------------- which calls */
@@ -250,6 +258,16 @@ static void size_parts(const struct problem *p, struct plan *plan)
     plan->bytes = ml > SIZE_MAX / 4 || plan->parts_bytes > SIZE_MAX / 4 ? SIZE_MAX : plan->parts_bytes + ml;
 }
 
+/* What one of the kernel's scores is worth. */
+static void set_unit(const struct problem *p, struct flash_sm80_args *a)
+{
+    const float unit = p->softcap != 0.0f ? p->softcap : p->scale;
+    a->scaled = p->bias.dtype || p->alibi_slopes || !(unit > 1e-30f && unit < 1e30f) ||
+                (p->softcap == 0.0f && p->k_descale.kind != DESCALE_NONE);
+    a->unit = a->scaled ? 1.0f : unit;
+    a->to_log2 = a->unit * log2_e;
+}
+
 static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0, shared_all = 0;
@@ -282,7 +300,8 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
     a->v_row_bytes = p->v.stride[2] * p->v.itemsize;
     a->least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0;
     a->terms = has_terms(p);
-    a->to_log2 = a->terms ? log2_e : p->scale * log2_e;
+    set_unit(p, a);
+    a->huge = p->o.dtype == QATTN_DTYPE_F32 ? -1.0f : 65536.0f;
     a->q_vector = rows_of_16_bytes(&p->q);
     a->kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
     a->o_vector = a->num_splits == 1 && rows_of_16_bytes(&p->o) && p->o.dtype == p->q.dtype && p->dv % 8 == 0;
@@ -314,6 +333,7 @@ int32_t qattn__sm80_flash_load(const struct problem *p)
         return QATTN_OK;
     for (int plain = 0; plain < 2; plain++)    /* which one runs is a matter of alignment */
         QATTN_TRY(qattn__cuda_load(kernel_of_width(p, plain != 0).kernel));
+    QATTN_TRY(qattn__cuda_load(kernel_with_terms(p).kernel));
     QATTN_TRY(qattn__cuda_load(qattn__flash_simt_combine()));
     return QATTN_OK;
 }

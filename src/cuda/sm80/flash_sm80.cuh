@@ -47,6 +47,7 @@
 #define F80_TILE_64        64, 2, 4, 64, 0, 2
 #define F80_TILE_128       128, 2, 4, 32, 0, 2
 #define F80_TILE_256       256, 1, 8, 32, 0, 1
+#define F80_TILE_128_TERMS 128, 2, 4, 64, 0, 2 /* as PLAIN */
 #define F80_TILE_64_PLAIN  64, 2, 4, 64, 4, 2
 #define F80_TILE_128_PLAIN 128, 2, 4, 64, 0, 2
 #define F80_TILE_256_PLAIN 256, 1, 8, 64, 0, 1
@@ -60,7 +61,7 @@ struct f80_item {
     const char *q_from;          /* row 0 of head 0 of the sequence */
     int64_t q_batch, q_row;      /* of the sequence in o and lse */
     int64_t distance;            /* position of the tile's first query row */
-    float scale, to_log2;        /* with the descale of k */
+    float scale, by_cap;         /* with the descale of k; over softcap */
     float v_descale;
     int n, split;
     int rows_written, queries; /* rows of the tile that are written, that are queries */
@@ -197,6 +198,7 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->q_row = s.q_row;
     item->distance = rows.i0 + s.offset;
     item->scale = p->scale * k_descale;
+    item->by_cap = p->softcap == 0.0f ? 0.0f : fminf(fmaxf(item->scale / p->softcap, -FLT_MAX), FLT_MAX);
     item->v_descale = f80_descale(p, &s, w.kv_head, &p->v_descale);
     item->n = w.n;
     item->split = w.split;
@@ -224,7 +226,7 @@ __device__ __forceinline__ void f80_close(const struct flash_sm80_args *a, const
     }
     const float lowered = C::BF16 ? 1.0f : 0x1p-10f; /* f80_lift */
     const bool empty = sum == 0.0f;                  /* then a descale may be anything */
-    max = empty || a->terms ? max : max * item->scale;
+    max *= a->unit;
     sum *= lowered;
     const int r = first_row + 8 * c + (lane >> 2);
     const struct f80_row row = f80_row_of(item->rows, r);
@@ -357,7 +359,7 @@ __device__ __forceinline__ char *f80_stage_of(const struct flash_sm80_args *a, c
                           ? f80_stage<C>::GATHERED
                           : (p->bias.dtype ? f80_stage<C>::BIAS : 0) + (p->keep.dtype ? f80_stage<C>::KEEP : 0);
     return (char *)f80_alibi<C>(p, memory) + (p->alibi_slopes ? F80_ALIBI_BYTES(C::BM) : 0) +
-           (threadIdx.x >> 5) * bytes;
+           (f80_thread() >> 5) * bytes;
 }
 
 /* Starts the copies of key tile t. 8-bit tiles wait in the second buffers for being widened into the first. */
@@ -421,16 +423,25 @@ __device__ __forceinline__ void f80_begin(const struct flash_sm80_args *a, const
             f80_alibi<C>(p, memory)[r] =
                 make_float2(p->alibi_slopes[item->n * p->alibi_batch_stride + row.h], (float)(row.i - item->rows.i0));
         }
-    if (a->stage == FLASH_SM80_COPIED)
-        f80_copy_stage<C>(p, item->n, item->rows, (threadIdx.x >> 5) * 16 * C::MB, item->first * C::BN,
-                          shared_address(f80_stage_of<C>(a, p, memory)));
 }
 
-/* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. expel: V may hold
- * NaN or infinity that some row must not see. */
+/* Bias and keep of the warp's rows and the tile that starts at j0, to the warp's stage. Copies are a group of their own. */
 template <class C>
+__device__ __forceinline__ void f80_fill_stage(const struct flash_sm80_args *a, const struct problem *p,
+                                               const struct f80_item *item, int first_row, int j0, char *memory)
+{
+    char *const stage = f80_stage_of<C>(a, p, memory);
+    if (a->stage == FLASH_SM80_GATHERED)
+        f80_gather_stage<C>(p, item->n, item->rows, first_row, j0, item->sight, (float *)stage);
+    else
+        f80_copy_stage<C>(p, item->n, item->rows, first_row, j0, shared_address(stage));
+}
+
+/* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. EXPEL: V may hold
+ * NaN or infinity that some row must not see, or bias may hide a score that is. */
+template <class C, bool EXPEL>
 __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const struct problem *p,
-                                         const struct f80_item *item, int4 *bounds, char *memory, bool expel,
+                                         const struct f80_item *item, int4 *bounds, char *memory,
                                          float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB], float (&l)[2 * C::MB])
 {
     {
@@ -440,12 +451,6 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
         f80_see(item->sight, item->rows, first_row + 16 * C::MB - 1, &seen.z, &seen.y);
         if ((threadIdx.x & 31) == 0)
             bounds[threadIdx.x >> 5] = seen;
-    }
-    const char *k_next = NULL, *v_next = NULL; /* the thread's chunk of its first row of the next tile */
-    if (C::PLAIN) {
-        const int chunk = threadIdx.x % C::CHUNKS, row = (item->first + 1) * C::BN + threadIdx.x / C::CHUNKS;
-        k_next = item->k_from + row * a->k_row_bytes + 16 * chunk;
-        v_next = item->v_from + row * a->v_row_bytes + 16 * chunk;
     }
 #pragma unroll
     for (int mb = 0; mb < C::MB; mb++)
@@ -465,27 +470,29 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
     for (int t = item->first; t < item->last; t++) {
         cp_async_wait<0>();
         __syncthreads();
-        const int warp = f80_thread() >> 5, first_row = warp * 16 * C::MB;
+        const int warp = f80_thread() >> 5, first_row = warp * 16 * C::MB, j0 = t * C::BN;
         const uint32_t q_warp = shared_address(memory) + first_row * C::ROW_BYTES;
         const int4 seen = bounds[warp];
-        const bool more = t + 1 < item->last;
+        const bool more = t + 1 < item->last, active = j0 < seen.y && j0 + C::BN > seen.x;
         if (C::QREG > 0 && t == item->first)
             f80_keep_q<C>(q_kept, q_warp);
-        const int buffer = !C::PLAIN && p->k.itemsize == 1 ? 0 : t & 1;
+        const int buffer = !C::EVEN && p->k.itemsize == 1 ? 0 : t & 1;
         char *const k_tile = memory + C::Q_BYTES + buffer * C::TILE_BYTES, *const v_tile = k_tile + 2 * C::TILE_BYTES;
-        if (!C::PLAIN && p->k.itemsize == 1) {
+        if (!C::EVEN && p->k.itemsize == 1) {
             f80_widen_tile<C>(k_tile, k_tile + C::TILE_BYTES, p->k.dtype);
             f80_widen_tile<C>(v_tile, v_tile + C::TILE_BYTES, p->v.dtype);
             __syncthreads();
         }
+        if (!C::PLAIN && a->stage != FLASH_SM80_NO_STAGE && active)
+            f80_fill_stage<C>(a, p, item, first_row, j0, memory);
         if (more) {
-            if (C::PLAIN) {
+            if (C::EVEN) {
+                const int chunk = f80_thread() % C::CHUNKS, row = (t + 1) * C::BN + f80_thread() / C::CHUNKS;
                 const uint32_t to = shared_address(memory) + C::Q_BYTES + (buffer ^ 1) * C::TILE_BYTES;
                 const int left = item->sight.len_k - (t + 1) * C::BN;
-                f80_load_plain<C>(to, k_next, a->k_row_bytes, left);
-                f80_load_plain<C>(to + 2 * C::TILE_BYTES, v_next, a->v_row_bytes, left);
-                k_next += C::BN * a->k_row_bytes;
-                v_next += C::BN * a->v_row_bytes;
+                f80_load_plain<C>(to, item->k_from + row * a->k_row_bytes + 16 * chunk, a->k_row_bytes, left);
+                f80_load_plain<C>(to + 2 * C::TILE_BYTES, item->v_from + row * a->v_row_bytes + 16 * chunk,
+                                  a->v_row_bytes, left);
                 cp_async_commit();
             } else {
                 f80_load_kv<C>(a, p, item, t + 1, memory);
@@ -495,34 +502,29 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
             }
         }
 
-        const int j0 = t * C::BN;
-        const bool active = j0 < seen.y && j0 + C::BN > seen.x;
         const float to_log2 = a->to_log2;
         float sc[C::MB][C::BN / 8][4];
         if (active) {
             f80_multiply_k<C>(sc, q_kept, q_warp, shared_address(k_tile));
             if (!C::PLAIN && a->terms) {
-                if (a->stage == FLASH_SM80_GATHERED)
-                    f80_gather_stage<C>(p, item->n, item->rows, first_row, j0, item->sight,
-                                        (float *)f80_stage_of<C>(a, p, memory));
-                f80_terms<C>(p, a->stage, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory), item->distance - j0,
-                             item->scale, first_row, sc);
+                if (more)
+                    cp_async_wait<1>(); /* bias and keep are there */
+                else
+                    cp_async_wait<0>();
+                __syncwarp();
+                f80_terms<C, EXPEL>(a, p, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory),
+                                    item->distance - j0, item->scale, item->by_cap, first_row, sc);
             }
             if (j0 < seen.z || j0 + C::BN > seen.w)
                 f80_hide<C>(item->sight, item->rows, j0, first_row, sc);
         }
-        if (expel)
+        if (EXPEL)
             f80_expel<C>(sc, active, v_tile, o);
-        if (!C::PLAIN && a->stage == FLASH_SM80_COPIED && more) {
-            __syncwarp();
-            f80_copy_stage<C>(p, item->n, item->rows, first_row, j0 + C::BN,
-                              shared_address(f80_stage_of<C>(a, p, memory)));
-        }
         if (active) {
             float old[2 * C::MB];
-            if (f80_maxima<C>(sc, to_log2, m, old))
-                f80_rescale<C>(to_log2, m, old, l, o, sc);
-            f80_exponentials<C>(sc, to_log2, m, l);
+            if (f80_maxima<C>(sc, to_log2, a->huge, m, old))
+                f80_rescale<C>(to_log2, a->huge, m, old, l, o, sc);
+            f80_exponentials<C>(sc, to_log2, a->huge, m, l);
             uint32_t pr[C::MB][C::BN / 16][4];
             f80_pack<C>(sc, pr);
             f80_multiply_v<C>(o, pr, shared_address(v_tile));
@@ -579,11 +581,11 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
         if (threadIdx.x < 32) /* while the first copies are under way */
             f80_describe<C>(a, p, f80_index(sh.round + 1), &sh.item[soon]);
         float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB], factors[2 * C::MB];
-        for (bool expel = false;; expel = true) {
-            f80_pass<C>(a, p, item, sh.bounds, memory, expel, o, m, l);
-            if (!__syncthreads_or(f80_is_bad<C>(o)) || expel)
-                break;
+        f80_pass<C, false>(a, p, item, sh.bounds, memory, o, m, l);
+        if (__syncthreads_or(f80_is_bad<C>(o))) {
             f80_begin<C>(a, p, item, memory);
+            f80_pass<C, true>(a, p, item, sh.bounds, memory, o, m, l);
+            __syncthreads();
         }
         const bool more = next->found;
         if (more)

@@ -39,9 +39,10 @@ struct flash_sm80_args {
         by_group;                          /* items of a section, pairs of one, .. */
     float to_log2;                         /* the kernel's scores times this are logarithms to base 2 */
     int32_t terms;                         /* scores need more than a scale */
+    int32_t scaled;                        /* the kernel multiplies them; else they are those of the call by `unit` */
     int32_t stage;                         /* enum flash_sm80_stage */
     int32_t q_vector, kv_vector, o_vector; /* rows of q, of k and v, of o can be moved 16 bytes at a time */
-    int32_t reserved0;
+    float unit, huge; /* see f80_is_huge */
 };
 
 /* What a launch of a kernel needs. */
@@ -60,6 +61,10 @@ struct flash_sm80_kernel qattn__flash_sm80_f16_256(bool plain);
 struct flash_sm80_kernel qattn__flash_sm80_bf16_64(bool plain);
 struct flash_sm80_kernel qattn__flash_sm80_bf16_128(bool plain);
 struct flash_sm80_kernel qattn__flash_sm80_bf16_256(bool plain);
+
+/* With terms, otherwise as plain calls: struct f80. */
+struct flash_sm80_kernel qattn__flash_sm80_f16_128_terms(void);
+struct flash_sm80_kernel qattn__flash_sm80_bf16_128_terms(void);
 
 #ifdef __cplusplus
 }

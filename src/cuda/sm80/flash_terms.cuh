@@ -18,17 +18,47 @@
 #include "cuda/common/score.cuh"
 #include "cuda/sm80/flash_rows.cuh"
 
-/* c tanh(s / c), with an error of a few units in the last place: a polynomial near 0, else 1 - 2 / (1 + e^2y). */
-__device__ __forceinline__ float f80_softcap(float s, float cap, float inverse)
+/* tanh near 0 and elsewhere: a polynomial below 0.6, else 1 - 2 / (1 + e^2y). Both err by a few units in the last place. */
+__device__ __forceinline__ float f80_tanh_small(float y)
 {
-    const float y = s * inverse, size = fabsf(y), square = y * y;
-    const float big = __fmaf_rn(-2.0f, reciprocal_approx(exp2_approx(size * (2.0f * LOG2_E)) + 1.0f), 1.0f);
-    float small = __fmaf_rn(square, -0.006269119719649729f, 0.02111095904951479f);
-    small = __fmaf_rn(square, small, -0.053873948848643334f);
-    small = __fmaf_rn(square, small, 0.13332915366987452f);
-    small = __fmaf_rn(square, small, -0.3333333033273155f);
-    small = __fmaf_rn(square * y, small, y);
-    return cap * (size < 0.6f ? small : copysignf(big, y));
+    const float square = y * y;
+    float x = __fmaf_rn(square, -0.006269119719649729f, 0.02111095904951479f);
+    x = __fmaf_rn(square, x, -0.053873948848643334f);
+    x = __fmaf_rn(square, x, 0.13332915366987452f);
+    x = __fmaf_rn(square, x, -0.3333333033273155f);
+    return __fmaf_rn(square * y, x, y);
+}
+__device__ __forceinline__ float f80_tanh_large(float y)
+{
+    const float power = exp2_approx(fabsf(y) * (2.0f * LOG2_E));
+    return copysignf(__fmaf_rn(-2.0f, reciprocal_approx(power + 1.0f), 1.0f), y);
+}
+
+/* s = tanh(s inverse). Where eight rows of the warp have no large score, the polynomial alone: with the same bits. */
+template <class C> __device__ __forceinline__ void f80_softcap(float inverse, float (&s)[C::MB][C::BN / 8][4])
+{
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        float top = 0.0f;
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                *at *= inverse;
+                top = fmaxf(top, fabsf(*at));
+            }
+        const bool large = __any_sync(0xFFFFFFFFu, top >= 0.6f);
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e], y = *at;
+                *at = f80_tanh_small(y);
+                if (large)
+                    *at = fabsf(y) < 0.6f ? *at : f80_tanh_large(y);
+            }
+    }
 }
 
 /* Bytes of the stage of one warp: bias, then keep. */
@@ -56,17 +86,20 @@ __device__ __forceinline__ void f80_copy_view(const struct view *t, int64_t n, c
                                               int first_row, int j0, uint32_t stage)
 {
     constexpr int columns = BIAS ? 8 : 16, per_row = C::BN / columns, step = 32 / per_row;
-    const int lane = threadIdx.x & 31, chunk = lane % per_row, r0 = lane / per_row;
+    const int lane = f80_thread() & 31, chunk = lane % per_row, r0 = lane / per_row;
     const int64_t left = t->shape[3] - j0 - columns * chunk;
     const int bytes = (int)clamp64(left * t->itemsize, 0, 16);
-    const int64_t last = t->shape[2] - 1; /* rows past the end copy the last one; they give nothing that is used */
+    const int64_t last = t->shape[2] - 1; /* rows past the end: zeros, or the last row; they give nothing that is used */
     if (rows.group.by == 1) {
         const int64_t i = rows.i0 + first_row + r0, stride = t->stride[2] * t->itemsize;
-        const char *const from = view_at(t, n, rows.h0, 0, bytes ? j0 + columns * chunk : 0);
-#pragma unroll 4
-        for (int r = 0; r < f80_stage<C>::ROWS; r += step)
-            cp_async_16_zfill(stage + (BIAS ? f80_bias_at<C>(r0 + r, chunk) : f80_keep_at<C>(r0 + r, chunk)),
-                              from + (i + r < last ? i + r : last) * stride, bytes);
+        const char *from = view_at(t, n, rows.h0, i, bytes ? j0 + columns * chunk : 0);
+        const int there = last == 0 ? f80_stage<C>::ROWS : (int)clamp64(last - i + 1, 0, f80_stage<C>::ROWS);
+#pragma unroll
+        for (int r = 0; r < f80_stage<C>::ROWS; r += step) {
+            cp_async_16_zfill(stage + (BIAS ? f80_bias_at<C>(r0 + r, chunk) : f80_keep_at<C>(r0 + r, chunk)), from,
+                              r < there ? bytes : 0);
+            from += step * stride;
+        }
     } else {
 #pragma unroll 1
         for (int r = r0; r < f80_stage<C>::ROWS; r += step) {
@@ -97,7 +130,7 @@ template <class C>
 __device__ __forceinline__ void f80_gather_stage(const struct problem *p, int64_t n, const struct f80_rows &rows,
                                                  int first_row, int j0, const struct f80_sight &sight, float *stage)
 {
-    const int lane = threadIdx.x & 31;
+    const int lane = f80_thread() & 31;
     __syncwarp();
 #pragma unroll 1
     for (int x = lane; x < f80_stage<C>::ROWS * C::BN; x += 32) {
@@ -115,89 +148,114 @@ __device__ __forceinline__ void f80_gather_stage(const struct problem *p, int64_
     __syncwarp();
 }
 
-__device__ __forceinline__ float f80_add_bias(float s, float bias)
+/* Two elements of bias, of a kind that f80_add_bias tells. */
+template <class C, int KIND> __device__ __forceinline__ float2 f80_bias_of(const char *stage, int row, int nb, int c)
 {
-    return bias == minus_infinity() ? bias : s + bias;
+    if (KIND == 0)
+        return *(const float2 *)(stage + 4 * (row * C::BN + ((8 * nb + 2 * c) ^ ((row & 3) << 3))));
+    const uint32_t two = *(const uint32_t *)(stage + f80_bias_at<C>(row, nb) + 4 * c);
+    if (KIND == 1)
+        return __half22float2(*(const __half2 *)&two);
+    return make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u));
 }
 
-/* Adds what the stage holds. */
-template <class C, int KIND>
-__device__ __forceinline__ void f80_add_stage(const char *stage, float (&s)[C::MB][C::BN / 8][4])
+/* s = s factor + bias, of f32 (gathered), f16 or bf16: kind 0, 1, 2. CAREFUL: -inf hides infinities and NaN too. */
+template <class C, int KIND, bool CAREFUL>
+__device__ __forceinline__ void f80_add_bias(const char *stage, float factor,
+                                             float (&s)[C::MB][C::BN / 8][4])
 {
-    const int lane = threadIdx.x & 31, c = lane & 3;
+    const int lane = f80_thread() & 31, c = lane & 3;
 #pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        const int row = 8 * x + (lane >> 2);
+    for (int x = 0; x < 2 * C::MB; x++)
 #pragma unroll
         for (int nb = 0; nb < C::BN / 8; nb++) {
+            const float2 bias = f80_bias_of<C, KIND>(stage, 8 * x + (lane >> 2), nb, c);
             float *const at = &s[x >> 1][nb][2 * (x & 1)];
-            if (KIND == 0) {
-                const float2 two = *(const float2 *)(stage + 4 * (row * C::BN + ((8 * nb + 2 * c) ^ ((row & 3) << 3))));
-                at[0] = f80_add_bias(at[0], two.x);
-                at[1] = f80_add_bias(at[1], two.y);
-            } else if (KIND == 1) {
-                const float2 two = __half22float2(*(const __half2 *)(stage + f80_bias_at<C>(row, nb) + 4 * c));
-                at[0] = f80_add_bias(at[0], two.x);
-                at[1] = f80_add_bias(at[1], two.y);
-            } else if (KIND == 2) {
-                const uint32_t two = *(const uint32_t *)(stage + f80_bias_at<C>(row, nb) + 4 * c);
-                at[0] = f80_add_bias(at[0], __uint_as_float(two << 16));
-                at[1] = f80_add_bias(at[1], __uint_as_float(two & 0xFFFF0000u));
-            } else {
-                const unsigned two = *(const uint16_t *)(stage + f80_keep_at<C>(row, nb / 2) + 8 * (nb & 1) + 2 * c);
-                at[0] = two & 0xFFu ? at[0] : minus_infinity();
-                at[1] = two & 0xFF00u ? at[1] : minus_infinity();
-            }
+            at[0] = __fmaf_rn(at[0], factor, bias.x);
+            at[1] = __fmaf_rn(at[1], factor, bias.y);
         }
-    }
+    if (CAREFUL)
+#pragma unroll
+        for (int x = 0; x < 2 * C::MB; x++)
+#pragma unroll
+            for (int nb = 0; nb < C::BN / 8; nb++) {
+                const float2 bias = f80_bias_of<C, KIND>(stage, 8 * x + (lane >> 2), nb, c);
+                float *const at = &s[x >> 1][nb][2 * (x & 1)];
+                at[0] = bias.x == minus_infinity() ? bias.x : at[0];
+                at[1] = bias.y == minus_infinity() ? bias.y : at[1];
+            }
 }
 
-/* Scale, softcap, bias, ALiBi, keep. `distance`: pos of the tile's first query row minus j0. */
+/* Hides what keep hides. */
 template <class C>
-__device__ __forceinline__ void f80_terms(const struct problem *p, int stage_kind, const char *stage,
-                                          const float2 *alibi, int64_t distance, float scale, int first_row,
-                                          float (&s)[C::MB][C::BN / 8][4])
+__device__ __forceinline__ void f80_apply_keep(const char *stage, float (&s)[C::MB][C::BN / 8][4])
 {
-    const int lane = threadIdx.x & 31;
-    const float cap = p->softcap, inverse = cap == 0.0f ? 0.0f : fminf(fmaxf(scale / cap, -FLT_MAX), FLT_MAX);
+    const int lane = f80_thread() & 31, c = lane & 3;
 #pragma unroll
-    for (int mb = 0; mb < C::MB; mb++)
+    for (int x = 0; x < 2 * C::MB; x++)
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++) {
+            const char *const from = stage + f80_keep_at<C>(8 * x + (lane >> 2), nb / 2) + 8 * (nb & 1) + 2 * c;
+            const unsigned two = *(const uint16_t *)from;
+            float *const at = &s[x >> 1][nb][2 * (x & 1)];
+            at[0] = two & 0xFFu ? at[0] : minus_infinity();
+            at[1] = two & 0xFF00u ? at[1] : minus_infinity();
+        }
+}
+
+/* s = s factor - slope |distance|. rows: [BM] slope, query row of the tile; distance: pos of query row 0 minus j0. */
+template <class C>
+__device__ __forceinline__ void f80_add_alibi(const float2 *rows, int first_row, int64_t distance, float factor,
+                                              float (&s)[C::MB][C::BN / 8][4])
+{
+    const int lane = f80_thread() & 31;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float2 row = rows[first_row + 8 * x + (lane >> 2)];
+        const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
 #pragma unroll
         for (int nb = 0; nb < C::BN / 8; nb++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[mb][nb][e] = cap == 0.0f ? s[mb][nb][e] * scale : s[mb][nb][e];
-    if (cap != 0.0f) {
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                *at = __fmaf_rn(*at, factor, __fmul_rn(-row.x, fabsf(far - (float)(8 * nb + e))));
+            }
+    }
+}
+
+/* Softcap, ALiBi, bias, keep, each in a loop of its own; the scale joins the first sum. Without a sum the scores stay
+ * what args->unit times the score is. CAREFUL: f80_add_bias. */
+template <class C, bool CAREFUL>
+__device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const struct problem *p, const char *stage,
+                                          const float2 *alibi, int64_t distance, float scale, float by_cap,
+                                          int first_row, float (&s)[C::MB][C::BN / 8][4])
+{
+    float factor = scale;
+    if (p->softcap != 0.0f) {
+        f80_softcap<C>(by_cap, s);
+        factor = p->softcap;
+    }
+    if (p->alibi_slopes) {
+        f80_add_alibi<C>(alibi, first_row, distance, factor, s);
+        factor = 1.0f;
+    }
+    if (a->stage == FLASH_SM80_GATHERED) {
+        f80_add_bias<C, 0, CAREFUL>(stage, a->scaled ? factor : 1.0f, s);
+    } else if (p->bias.dtype == QATTN_DTYPE_F16) {
+        f80_add_bias<C, 1, CAREFUL>(stage, factor, s);
+    } else if (p->bias.dtype == QATTN_DTYPE_BF16) {
+        f80_add_bias<C, 2, CAREFUL>(stage, factor, s);
+    } else if (a->scaled && factor != 1.0f) {
 #pragma unroll
         for (int mb = 0; mb < C::MB; mb++)
 #pragma unroll
             for (int nb = 0; nb < C::BN / 8; nb++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    s[mb][nb][e] = f80_softcap(s[mb][nb][e], cap, inverse);
+                    s[mb][nb][e] *= factor;
     }
-    if (stage_kind == FLASH_SM80_GATHERED)
-        f80_add_stage<C, 0>(stage, s);
-    else if (stage_kind == FLASH_SM80_COPIED && p->bias.dtype == QATTN_DTYPE_F16)
-        f80_add_stage<C, 1>(stage, s);
-    else if (stage_kind == FLASH_SM80_COPIED && p->bias.dtype == QATTN_DTYPE_BF16)
-        f80_add_stage<C, 2>(stage, s);
-    if (p->alibi_slopes) {
-#pragma unroll
-        for (int x = 0; x < 2 * C::MB; x++) {
-            const float2 row = alibi[first_row + 8 * x + (lane >> 2)]; /* slope, query row of the tile */
-            const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
-#pragma unroll
-            for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                    *at = *at == minus_infinity() ? *at : __fmaf_rn(-row.x, fabsf(far - (float)(8 * nb + e)), *at);
-                }
-        }
-    }
-    if (stage_kind == FLASH_SM80_COPIED && p->keep.dtype)
-        f80_add_stage<C, 3>(stage + (p->bias.dtype ? f80_stage<C>::BIAS : 0), s);
+    if (a->stage == FLASH_SM80_COPIED && p->keep.dtype)
+        f80_apply_keep<C>(stage + (p->bias.dtype ? f80_stage<C>::BIAS : 0), s);
 }
 
 /* Hides what the rows do not see by position. */
@@ -232,7 +290,7 @@ __device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4],
                                           float (&o)[C::MB][C::W / 8][4])
 {
     const uint32_t exponent = C::BF16 ? 0x7F80u : 0x7C00u;
-    const int lane = threadIdx.x & 31, c = lane & 3;
+    const int lane = f80_thread() & 31, c = lane & 3;
     if (active) {
 #pragma unroll
         for (int x = 0; x < 2 * C::MB; x++) {
@@ -265,7 +323,7 @@ __device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4],
     }
     __syncthreads();
 #pragma unroll 1
-    for (int x = threadIdx.x; x < C::BN * C::W / 2; x += C::THREADS) {
+    for (int x = f80_thread(); x < C::BN * C::W / 2; x += C::THREADS) {
         uint32_t two = ((uint32_t *)v)[x];
         two = (two & exponent) == exponent ? two & 0xFFFF0000u : two;
         two = (two >> 16 & exponent) == exponent ? two & 0xFFFFu : two;

@@ -13,10 +13,11 @@
 /* T: type of q. W: columns of Q, K, V, O. MB: blocks of 16 rows a warp owns. BN: keys of a tile. QREG: pieces of 16
  * columns of Q that stay in registers. CTAS: blocks a multiprocessor shall hold. PLAIN: only for calls whose scores
  * need no more than a positive scale, whose rows of Q, K and V are W elements at multiples of 16 bytes, 16 bits
- * each, and not paged. */
-template <class T, bool PLAIN_, int W_, int MB_, int WARPS_, int BN_, int QREG_, int CTAS_> struct f80 {
+ * each, and not paged. EVEN: the same but for the scores. */
+template <class T, bool PLAIN_, int W_, int MB_, int WARPS_, int BN_, int QREG_, int CTAS_, bool EVEN_ = PLAIN_>
+struct f80 {
     typedef T type;
-    static constexpr bool PLAIN = PLAIN_;
+    static constexpr bool PLAIN = PLAIN_, EVEN = EVEN_;
     static constexpr bool BF16 = std::is_same<T, __nv_bfloat16>::value;
     static constexpr int W = W_, MB = MB_, WARPS = WARPS_, BN = BN_, QREG = QREG_, CTAS = CTAS_;
     static constexpr int BM = 16 * MB * WARPS, THREADS = 32 * WARPS, ROW_BYTES = 2 * W;
@@ -154,16 +155,17 @@ template <class C> __device__ __forceinline__ constexpr float f80_lift(void)
     return C::BF16 ? 0.0f : 10.0f;
 }
 
-/* Where m * to_log2 has few bits left behind the point, scores lose m before they are multiplied. */
-__device__ __forceinline__ bool f80_is_huge(float m_log2)
+/* Where m * to_log2 has few bits left behind the point, scores lose m before they are multiplied. Where O is f32 always
+ * (huge < 0): the largest P is then an exact power of 2, which no rounding of O hides. */
+__device__ __forceinline__ bool f80_is_huge(float m_log2, float huge)
 {
-    return fabsf(m_log2) > 65536.0f;
+    return fabsf(m_log2) > huge;
 }
 
 /* New row maxima. True: some row of the warp has a new one, or a huge or infinite one. */
 template <class C>
-__device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4], float to_log2, float (&m)[2 * C::MB],
-                                           float (&old)[2 * C::MB])
+__device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4], float to_log2, float huge,
+                                           float (&m)[2 * C::MB], float (&old)[2 * C::MB])
 {
     bool grow = false;
 #pragma unroll
@@ -175,15 +177,15 @@ __device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4]
         top = lanes_max<4>(top);
         old[x] = m[x];
         m[x] = fmaxf(m[x], top);
-        grow |= m[x] > old[x] || f80_is_huge(m[x] * to_log2);
+        grow |= m[x] > old[x] || f80_is_huge(m[x] * to_log2, huge);
     }
     return __any_sync(0xFFFFFFFFu, grow);
 }
 
 /* O and l brought to the new maxima: a factor of exactly 1 where a row has none. */
 template <class C>
-__device__ __forceinline__ void f80_rescale(float to_log2, const float (&m)[2 * C::MB], const float (&old)[2 * C::MB],
-                                            float (&l)[2 * C::MB], float (&o)[C::MB][C::W / 8][4],
+__device__ __forceinline__ void f80_rescale(float to_log2, float huge, const float (&m)[2 * C::MB],
+                                            const float (&old)[2 * C::MB], float (&l)[2 * C::MB], float (&o)[C::MB][C::W / 8][4],
                                             float (&s)[C::MB][C::BN / 8][4])
 {
 #pragma unroll
@@ -195,7 +197,7 @@ __device__ __forceinline__ void f80_rescale(float to_log2, const float (&m)[2 * 
             o[x >> 1][nb][2 * (x & 1)] *= factor;
             o[x >> 1][nb][2 * (x & 1) + 1] *= factor;
         }
-        if (f80_is_huge(m[x] * to_log2) && m[x] != minus_infinity())
+        if (f80_is_huge(m[x] * to_log2, huge) && m[x] != minus_infinity())
 #pragma unroll
             for (int nb = 0; nb < C::BN / 8; nb++) {
                 s[x >> 1][nb][2 * (x & 1)] -= m[x];
@@ -206,12 +208,12 @@ __device__ __forceinline__ void f80_rescale(float to_log2, const float (&m)[2 * 
 
 /* s becomes P; l gains the row sums. */
 template <class C>
-__device__ __forceinline__ void f80_exponentials(float (&s)[C::MB][C::BN / 8][4], float to_log2,
+__device__ __forceinline__ void f80_exponentials(float (&s)[C::MB][C::BN / 8][4], float to_log2, float huge,
                                                  const float (&m)[2 * C::MB], float (&l)[2 * C::MB])
 {
 #pragma unroll
     for (int x = 0; x < 2 * C::MB; x++) {
-        const float m_log2 = m[x] * to_log2, from = (f80_is_huge(m_log2) ? 0.0f : m_log2) - f80_lift<C>();
+        const float m_log2 = m[x] * to_log2, from = (f80_is_huge(m_log2, huge) ? 0.0f : m_log2) - f80_lift<C>();
         float sum = 0.0f;
 #pragma unroll
         for (int nb = 0; nb < C::BN / 8; nb++)
