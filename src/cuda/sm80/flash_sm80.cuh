@@ -27,6 +27,9 @@
  * Tiles are none, part or all visible, for each warp by itself: hidden ones are passed over, and only a tile that is
  * part visible compares positions (f80_hide).
  *
+ * Three instances at width 128: plain (scale and positions alone), even (as plain, with terms: flash_terms.cuh) and one
+ * for all the rest; two at the others.
+ *
  * Non-finite V (design rule 4): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
  * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it.
  *
@@ -425,7 +428,7 @@ __device__ __forceinline__ void f80_begin(const struct flash_sm80_args *a, const
         }
 }
 
-/* Bias and keep of the warp's rows and the tile that starts at j0, to the warp's stage. Copies are a group of their own. */
+/* Bias and keep of the warp's rows, keys j0 .. j0 + BN - 1, to the warp's stage. Copies are a group of their own. */
 template <class C>
 __device__ __forceinline__ void f80_fill_stage(const struct flash_sm80_args *a, const struct problem *p,
                                                const struct f80_item *item, int first_row, int j0, char *memory)

@@ -39,10 +39,10 @@ struct flash_sm80_args {
         by_group;                          /* items of a section, pairs of one, .. */
     float to_log2;                         /* the kernel's scores times this are logarithms to base 2 */
     int32_t terms;                         /* scores need more than a scale */
-    int32_t scaled;                        /* the kernel multiplies them; else they are those of the call by `unit` */
+    int32_t scaled;                        /* the kernel multiplies them by it */
     int32_t stage;                         /* enum flash_sm80_stage */
     int32_t q_vector, kv_vector, o_vector; /* rows of q, of k and v, of o can be moved 16 bytes at a time */
-    float unit, huge; /* see f80_is_huge */
+    float unit, huge;                      /* a score is the kernel's times unit; huge: f80_is_huge */
 };
 
 /* What a launch of a kernel needs. */

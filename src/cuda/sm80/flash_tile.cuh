@@ -185,7 +185,8 @@ __device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4]
 /* O and l brought to the new maxima: a factor of exactly 1 where a row has none. */
 template <class C>
 __device__ __forceinline__ void f80_rescale(float to_log2, float huge, const float (&m)[2 * C::MB],
-                                            const float (&old)[2 * C::MB], float (&l)[2 * C::MB], float (&o)[C::MB][C::W / 8][4],
+                                            const float (&old)[2 * C::MB], float (&l)[2 * C::MB],
+                                            float (&o)[C::MB][C::W / 8][4],
                                             float (&s)[C::MB][C::BN / 8][4])
 {
 #pragma unroll
