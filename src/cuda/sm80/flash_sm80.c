@@ -262,7 +262,8 @@ static void size_parts(const struct problem *p, struct plan *plan)
 static void set_unit(const struct problem *p, struct flash_sm80_args *a)
 {
     const float unit = p->softcap != 0.0f ? p->softcap : p->scale;
-    a->scaled = p->bias.dtype || p->alibi_slopes || !(unit > 1e-30f && unit < 1e30f) ||
+    const bool linear = p->alibi_slopes && p->causal && p->softcap == 0.0f;
+    a->scaled = p->bias.dtype || (p->alibi_slopes && !linear) || !(unit > 1e-30f && unit < 1e30f) ||
                 (p->softcap == 0.0f && p->k_descale.kind != DESCALE_NONE);
     a->unit = a->scaled ? 1.0f : unit;
     a->to_log2 = a->unit * log2_e;

@@ -348,7 +348,7 @@ template <class C> __device__ __forceinline__ int64_t *f80_places(char *memory)
     return (int64_t *)(memory + C::SHARED);
 }
 
-/* ALiBi: [BM] slope, query row of the tile. */
+/* ALiBi: [BM] slope (in the unit of the kernel's scores), query row of the tile. */
 template <class C> __device__ __forceinline__ float2 *f80_alibi(const struct problem *p, char *memory)
 {
     return (float2 *)(memory + C::SHARED + (p->page_table ? F80_PLACES_BYTES(C::BN) : 0));
@@ -423,8 +423,9 @@ __device__ __forceinline__ void f80_begin(const struct flash_sm80_args *a, const
     if (p->alibi_slopes)
         for (int r = threadIdx.x; r < C::BM; r += C::THREADS) {
             const struct f80_row row = f80_row_of(item->rows, r);
-            f80_alibi<C>(p, memory)[r] =
-                make_float2(p->alibi_slopes[item->n * p->alibi_batch_stride + row.h], (float)(row.i - item->rows.i0));
+            const float slope = p->alibi_slopes[item->n * p->alibi_batch_stride + row.h];
+            const float by_unit = is_finite(slope) ? fminf(fmaxf(slope / a->unit, -FLT_MAX), FLT_MAX) : slope;
+            f80_alibi<C>(p, memory)[r] = make_float2(by_unit, (float)(row.i - item->rows.i0));
         }
 }
 

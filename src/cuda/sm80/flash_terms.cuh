@@ -225,6 +225,26 @@ __device__ __forceinline__ void f80_add_alibi(const float2 *rows, int first_row,
     }
 }
 
+/* s = s - slope distance, under a causal mask: what j > pos gives is hidden. */
+template <class C>
+__device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int first_row, int64_t distance,
+                                                     float (&s)[C::MB][C::BN / 8][4])
+{
+    const int lane = f80_thread() & 31;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float2 row = rows[first_row + 8 * x + (lane >> 2)];
+        const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
+#pragma unroll
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                *at = __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at);
+            }
+    }
+}
+
 /* Softcap, ALiBi, bias, keep, each in a loop of its own; the scale joins the first sum. Without a sum the scores stay
  * what args->unit times the score is. CAREFUL: f80_add_bias. */
 template <class C, bool CAREFUL>
@@ -237,7 +257,9 @@ __device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const
         f80_softcap<C>(by_cap, s);
         factor = p->softcap;
     }
-    if (p->alibi_slopes) {
+    if (p->alibi_slopes && !a->scaled) {
+        f80_add_alibi_causal<C>(alibi, first_row, distance, s);
+    } else if (p->alibi_slopes) {
         f80_add_alibi<C>(alibi, first_row, distance, factor, s);
         factor = 1.0f;
     }
