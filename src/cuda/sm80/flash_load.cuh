@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* How rows of Q, K and V reach shared memory: asynchronous copies of 16 bytes, or element by element (Q alone). */
+/* How rows of Q, K and V reach shared memory: asynchronous copies of 16 bytes, or element by element. */
 #ifndef QATTN_CUDA_FLASH_LOAD_CUH
 #define QATTN_CUDA_FLASH_LOAD_CUH
 

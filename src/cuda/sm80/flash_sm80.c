@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/seq.h"
 #include "cuda/launch.h"
 #include "cuda/sm80/decode_sm80.h"
 #include "cuda/sm80/flash_sm80_kernel.h"
@@ -13,13 +14,13 @@
 
 enum {
     MAX_SPLITS = 64,
-    SPLIT_KEYS = 256,
-    SPLIT_SHARE = 3,
-    SHORT_KEYS = 512,
-    COMBINE_WARPS = 8,
+    SPLIT_KEYS = 256,  /* of one split, at least */
+    SPLIT_SHARE = 3,   /* see choose_splits */
+    SHORT_KEYS = 512,  /* see make_plan */
+    COMBINE_WARPS = 8, /* of a block; a warp puts one row together */
+    COMBINE_BLOCKS = 1 << 20,
     MAX_KEYS = 1 << 30,
-    BLOCK_OVERHEAD = 1024,
-    STATIC_BYTES = 1024
+    BLOCK_OVERHEAD = 1024 /* shared memory that the system takes of each block */
 };
 
 /* K and V of neighbouring items, a good part of the second-level cache of the smallest device worth the care. */
@@ -141,7 +142,7 @@ static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared
         const bool plain = !has_terms(p), both = p->bias.dtype && p->keep.dtype, any = p->bias.dtype || p->keep.dtype;
         const struct flash_sm80_kernel kernel = plain ? kernel_of_width(p, true) : kernel_with_terms(p);
         /* strides of bias and keep change no bits: room for the larger stage or none */
-        if (shared_bytes(p, &kernel, any ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE) + STATIC_BYTES <= shared_limit &&
+        if (shared_bytes(p, &kernel, any ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE) + F80_STATIC_BYTES <= shared_limit &&
             (plain || (p->d == 128 && !both)))
             return kernel;
     }
@@ -169,6 +170,12 @@ static size_t count_items(const struct problem *p, const struct flash_sm80_kerne
                  p->num_splits > 0 ? (size_t)p->num_splits : 1);
 }
 
+/* Rows that the second kernel of a split call looks at: of a packed batch most may not exist. */
+static size_t combine_rows(const struct problem *p)
+{
+    return times(times((size_t)p->n, (size_t)p->cap_q), (size_t)p->hq);
+}
+
 static const char *reason_against(const struct problem *p, size_t shared_limit)
 {
     if (p->q.dtype != QATTN_DTYPE_F16 && p->q.dtype != QATTN_DTYPE_BF16)
@@ -182,8 +189,10 @@ static const char *reason_against(const struct problem *p, size_t shared_limit)
     const struct flash_sm80_kernel kernel = kernel_of(p, shared_limit);
     if (count_items(p, &kernel) > (size_t)MAX_KEYS)
         return "tiles of rows may be at most 2^30";
-    if (shared_bytes(p, &kernel, FLASH_SM80_GATHERED) + STATIC_BYTES > shared_limit &&
-        shared_bytes(p, &kernel, stage_of(p)) + STATIC_BYTES > shared_limit)
+    if (p->num_splits > 1 && combine_rows(p) > SIZE_MAX / 4)
+        return "with splits, sequences, max_seqlen_q and heads multiplied may be at most 2^62";
+    if (shared_bytes(p, &kernel, FLASH_SM80_GATHERED) + F80_STATIC_BYTES > shared_limit &&
+        shared_bytes(p, &kernel, stage_of(p)) + F80_STATIC_BYTES > shared_limit)
         return "needs more shared memory a block than the device has";
     return NULL;
 }
@@ -222,7 +231,8 @@ static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slo
 {
     if (p->num_splits > 0)
         return p->num_splits;
-    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || mixed || items <= 0 || items * SPLIT_SHARE >= slots)
+    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || mixed || items <= 0 || items * SPLIT_SHARE >= slots ||
+        combine_rows(p) > SIZE_MAX / 4)
         return 1;
     const int64_t wanted = slots / items, most = p->cap_k / SPLIT_KEYS;
     const int64_t splits = wanted < most ? wanted : most;
@@ -269,6 +279,25 @@ static void set_unit(const struct problem *p, struct flash_sm80_args *a)
     a->to_log2 = a->unit * log2_e;
 }
 
+/* Where nothing depends on the sequence and all is small, blocks need not work out what their item sees. */
+static void set_alike(const struct problem *p, struct flash_sm80_args *a)
+{
+    const int64_t small = 1 << 29;
+    const struct seq s = seq_get(p, 0);
+    a->alike = a->num_splits == 1 && p->group == 1 && p->cap_q < small && s.offset > -small && s.offset < small &&
+               p->window_left < small && p->window_right < small;
+    if (!a->alike)
+        return;
+    a->len_q = (int32_t)s.len_q;
+    a->len_k = (int32_t)s.len_k;
+    a->end0 = p->causal ? (int32_t)s.offset + 1 : 1 << 30;
+    a->begin0 = -(1 << 30);
+    if (p->window && p->window_right >= 0 && s.offset + p->window_right + 1 < a->end0)
+        a->end0 = (int32_t)(s.offset + p->window_right + 1);
+    if (p->window && p->window_left >= 0)
+        a->begin0 = (int32_t)(s.offset - p->window_left);
+}
+
 static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0, shared_all = 0;
@@ -289,7 +318,7 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
      * turn to the first multiprocessor that has room, the longest first. */
     const bool even =
         !p->causal && !p->window && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k;
-    const bool keep_blocks = even && (plan->kernel.blocks == 1 || p->cap_k <= SHORT_KEYS);
+    const bool keep_blocks = !plan->kernel.one_item && even && (plan->kernel.blocks == 1 || p->cap_k <= SHORT_KEYS);
     plan->blocks = keep_blocks && a->work > slots ? slots : a->work;
     if (a->work == 0)
         return QATTN_OK;
@@ -302,6 +331,9 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
     a->least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0;
     a->terms = has_terms(p);
     set_unit(p, a);
+    if (plan->kernel.one_item && !a->terms && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k &&
+        !p->q_offsets)
+        set_alike(p, a);
     a->huge = p->o.dtype == QATTN_DTYPE_F32 ? -1.0f : 65536.0f;
     a->q_vector = rows_of_16_bytes(&p->q);
     a->kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
@@ -348,9 +380,9 @@ static int32_t combine(const struct problem *p, const struct plan *plan, struct 
         .num_splits = a->num_splits, .part_rows = a->part_rows, .parts_o = a->parts_o, .parts_ml = a->parts_ml
     };
     void *params[] = { &args, packed };
-    const int64_t rows = p->n * p->cap_q * p->hq; /* work counts no fewer */
-    return qattn__cuda_launch(qattn__flash_simt_combine(), blocks_of(rows, COMBINE_WARPS), 32 * COMBINE_WARPS, 0,
-                              params, stream, "flash_simt_combine");
+    const int64_t all = blocks_of((int64_t)combine_rows(p), COMBINE_WARPS); /* they stride over the rows */
+    return qattn__cuda_launch(qattn__flash_simt_combine(), all < COMBINE_BLOCKS ? all : COMBINE_BLOCKS,
+                              32 * COMBINE_WARPS, 0, params, stream, "flash_simt_combine");
 }
 
 static int32_t prefill(const struct problem *p, struct plan *plan, qattn_stream stream)

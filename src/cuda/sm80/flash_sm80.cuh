@@ -44,6 +44,7 @@
 
 #include "cuda/simt/flash_close.cuh"
 #include "cuda/sm80/flash_load.cuh"
+#include "cuda/sm80/flash_plain.cuh"
 #include "cuda/sm80/flash_terms.cuh"
 
 /* Width, blocks of 16 rows of a warp, warps, keys of a tile, pieces of Q in registers, blocks a multiprocessor. */
@@ -53,30 +54,7 @@
 #define F80_TILE_128_TERMS 128, 2, 4, 64, 0, 2 /* as PLAIN */
 #define F80_TILE_64_PLAIN  64, 2, 4, 64, 4, 2
 #define F80_TILE_128_PLAIN 128, 2, 4, 64, 0, 2
-#define F80_TILE_256_PLAIN 256, 1, 8, 64, 0, 1
-
-/* An item: one tile of rows of one KV head, and its share of the keys. Lies in shared memory: the loop has no
- * registers for it. */
-struct f80_item {
-    struct f80_rows rows;
-    struct f80_sight sight;
-    const char *k_from, *v_from; /* element 0 of key 0; paged: of the pool */
-    const char *q_from;          /* row 0 of head 0 of the sequence */
-    int64_t q_batch, q_row;      /* of the sequence in o and lse */
-    int64_t distance;            /* position of the tile's first query row */
-    float scale, by_cap;         /* with the descale of k; over softcap */
-    float v_descale;
-    int n, split;
-    int rows_written, queries; /* rows of the tile that are written, that are queries */
-    int first, last;           /* key tiles */
-    int found;
-};
-
-struct f80_shared {
-    int round, reserved0[3]; /* items this block has finished */
-    struct f80_item item[3]; /* this one and the next two */
-    int4 bounds[8];          /* of each warp: keys that some of its rows see, first and end; that all of them see */
-};
+#define F80_TILE_256_PLAIN 256, 1, 8, 64, 8, 1
 
 /* The descale of a whole sequence and KV head: the launcher admits no other kind. */
 __device__ __forceinline__ float f80_descale(const struct problem *p, const struct seq *s, int kv_head,
@@ -162,6 +140,35 @@ __device__ __forceinline__ bool f80_packed_work(const struct flash_sm80_args *a,
     return true;
 }
 
+/* Describes an item of a call whose sequences are alike: the general way takes 1800 cycles, with nothing to do for the
+ * block but wait. */
+template <class C>
+__device__ __forceinline__ void f80_describe_alike(const struct flash_sm80_args *a, const struct problem *p,
+                                                   const struct f80_work &w, struct f80_item *item)
+{
+    const int i0 = w.tile * C::BM, end0 = a->end0 + i0, begin = min(max(a->begin0 + i0, 0), a->len_k);
+    const int queries = min(a->len_q - i0, C::BM), end = min(max(end0 + queries - 1, 0), a->len_k);
+    item->k_from = view_at(&p->k, w.n, w.kv_head, 0, 0);
+    item->v_from = view_at(&p->v, w.n, w.kv_head, 0, 0);
+    item->q_from = view_at(&p->q, w.n, 0, 0, 0);
+    item->first = end > begin ? begin / C::BN : 0;
+    item->last = end > begin ? (end + C::BN - 1) / C::BN : 0;
+    item->rows.i0 = i0;
+    item->rows.h0 = w.kv_head;
+    item->rows.rest = 0;
+    item->rows.group = a->by_group;
+    item->sight.begin0 = a->begin0 + i0;
+    item->sight.end0 = end0;
+    item->sight.len_k = a->len_k;
+    item->sight.last = a->len_q - 1 - i0;
+    item->queries = item->rows_written = queries;
+    item->q_batch = w.n;
+    item->q_row = 0;
+    item->scale = p->scale;
+    item->v_descale = 1.0f;
+    item->split = 0;
+}
+
 /* Describes item `index`: work for the first warp. */
 template <class C>
 __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, const struct problem *p, int64_t index,
@@ -174,6 +181,10 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->found = found;
     if (!found)
         return;
+    if (C::PLAIN && a->alike) {
+        f80_describe_alike<C>(a, p, w, item);
+        return;
+    }
     const struct seq s = seq_get(p, w.n);
     const struct f80_rows rows = f80_rows_of(a, w.tile, w.kv_head, C::BM);
     const bool ours = s.len_q >= a->least_rows;
@@ -199,7 +210,7 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->q_from = view_at(&p->q, s.q_batch, 0, s.q_row, 0);
     item->q_batch = s.q_batch;
     item->q_row = s.q_row;
-    item->distance = rows.i0 + s.offset;
+    item->distance = rows.i0 + clamp64(s.offset, -(INT64_C(1) << 61), INT64_C(1) << 61); /* no sum of it wraps */
     item->scale = p->scale * k_descale;
     item->by_cap = p->softcap == 0.0f ? 0.0f : fminf(fmaxf(item->scale / p->softcap, -FLT_MAX), FLT_MAX);
     item->v_descale = f80_descale(p, &s, w.kv_head, &p->v_descale);
@@ -525,10 +536,13 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
         if (EXPEL)
             f80_expel<C>(sc, active, v_tile, o);
         if (active) {
-            float old[2 * C::MB];
+            float old[2 * C::MB], from[2 * C::MB];
             if (f80_maxima<C>(sc, to_log2, a->huge, m, old))
                 f80_rescale<C>(to_log2, a->huge, m, old, l, o, sc);
-            f80_exponentials<C>(sc, to_log2, a->huge, m, l);
+#pragma unroll
+            for (int x = 0; x < 2 * C::MB; x++)
+                from[x] = f80_from<C>(m[x], to_log2, a->huge);
+            f80_exponentials<C>(sc, to_log2, from, l);
             uint32_t pr[C::MB][C::BN / 16][4];
             f80_pack<C>(sc, pr);
             f80_multiply_v<C>(o, pr, shared_address(v_tile));
@@ -567,7 +581,6 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     const struct problem *const p = problem_of(&packed);
     const struct flash_sm80_args *const a = &args;
 
-    const int first_row = (threadIdx.x >> 5) * 16 * C::MB;
     if (threadIdx.x == 0)
         sh.round = 0;
     if (threadIdx.x < 32)
@@ -575,25 +588,33 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     __syncthreads();
     if (!sh.item[0].found)
         return;
-    f80_begin<C>(a, p, &sh.item[0], memory);
-    f80_load_q<C>(a, p, sh.item[0].q_from, sh.item[0].rows, sh.item[0].queries, memory);
-    cp_async_commit();
+    if (C::PLAIN) {
+        f80_plain_begin<C>(a, p, &sh.item[0], memory);
+    } else {
+        f80_begin<C>(a, p, &sh.item[0], memory);
+        f80_load_q<C>(a, p, sh.item[0].q_from, sh.item[0].rows, sh.item[0].queries, memory);
+        cp_async_commit();
+    }
 #pragma unroll 1
     for (;;) {
-        const int now = sh.round % 3, soon = (sh.round + 1) % 3;
+        const int now = C::PLAIN ? 0 : sh.round % 3, soon = C::PLAIN ? 1 : (sh.round + 1) % 3;
         const struct f80_item *const item = &sh.item[now], *const next = &sh.item[soon];
-        if (threadIdx.x < 32) /* while the first copies are under way */
+        if (!C::PLAIN && threadIdx.x < 32) /* while the first copies are under way */
             f80_describe<C>(a, p, f80_index(sh.round + 1), &sh.item[soon]);
         float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB], factors[2 * C::MB];
-        f80_pass<C, false>(a, p, item, sh.bounds, memory, o, m, l);
+        if (C::PLAIN)
+            f80_plain_pass<C>(a, item, sh.bounds, memory, o, m, l);
+        else
+            f80_pass<C, false>(a, p, item, sh.bounds, memory, o, m, l);
         if (__syncthreads_or(f80_is_bad<C>(o))) {
             f80_begin<C>(a, p, item, memory);
             f80_pass<C, true>(a, p, item, sh.bounds, memory, o, m, l);
             __syncthreads();
         }
-        const bool more = next->found;
+        const bool more = !C::PLAIN && next->found;
         if (more)
             f80_begin<C>(a, p, next, memory);
+        const int first_row = (f80_thread() >> 5) * 16 * C::MB;
         f80_close<C>(a, p, item, first_row, m, l, factors);
         if (a->o_vector) { /* through the warp's own rows of Q, which have served */
             f80_stage_o<C>(item, first_row, o, factors, memory);
@@ -620,6 +641,7 @@ template <class C> static struct flash_sm80_kernel f80_kernel(void)
     k.kernel = (const void *)flash_sm80_kernel<C>;
     k.rows = C::BM;
     k.keys = C::BN;
+    k.one_item = C::PLAIN;
     k.threads = C::THREADS;
     k.blocks = C::CTAS;
     k.shared_bytes = C::SHARED;

@@ -20,6 +20,9 @@ enum flash_sm80_stage { FLASH_SM80_NO_STAGE, FLASH_SM80_COPIED, FLASH_SM80_GATHE
 #define F80_PLACES_BYTES(keys) (4 * (keys)*8)
 #define F80_ALIBI_BYTES(rows)  ((rows)*8)
 
+/* Shared memory that a kernel declares itself, at most. */
+#define F80_STATIC_BYTES 1024
+
 /* Division of x < 2^31 by a fixed number: ((x mult >> 32) + x) >> shift. */
 struct f80_divisor {
     uint32_t by, mult, shift;
@@ -43,6 +46,9 @@ struct flash_sm80_args {
     int32_t stage;                         /* enum flash_sm80_stage */
     int32_t q_vector, kv_vector, o_vector; /* rows of q, of k and v, of o can be moved 16 bytes at a time */
     float unit, huge;                      /* a score is the kernel's times unit; huge: f80_is_huge */
+    int32_t alike;                         /* sequences have these lengths and row 0 sees begin0 <= j < end0 of the keys */
+    int32_t len_q, len_k, begin0, end0;
+    int32_t reserved0;
 };
 
 /* What a launch of a kernel needs. */
@@ -50,6 +56,7 @@ struct flash_sm80_kernel {
     const void *kernel;  /* (struct flash_sm80_args, struct problem_param) */
     int rows, keys;      /* of a tile */
     int threads, blocks; /* of a block; blocks a multiprocessor holds */
+    bool one_item;       /* a block does one item: the grid has as many blocks */
     size_t shared_bytes; /* without what only some calls need */
     size_t static_bytes; /* that the kernel declares itself */
 };

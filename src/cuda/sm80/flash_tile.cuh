@@ -186,45 +186,56 @@ __device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4]
 template <class C>
 __device__ __forceinline__ void f80_rescale(float to_log2, float huge, const float (&m)[2 * C::MB],
                                             const float (&old)[2 * C::MB], float (&l)[2 * C::MB],
-                                            float (&o)[C::MB][C::W / 8][4],
-                                            float (&s)[C::MB][C::BN / 8][4])
+                                            float (&o)[C::MB][C::W / 8][4], float (&s)[C::MB][C::BN / 8][4])
 {
+    bool some = false;
 #pragma unroll
     for (int x = 0; x < 2 * C::MB; x++) {
         const float factor = m[x] > old[x] ? exp2_approx((old[x] - m[x]) * to_log2) : 1.0f;
-        l[x] *= factor;
+        l[x] = __fmul_rn(l[x], factor);
 #pragma unroll
         for (int nb = 0; nb < C::W / 8; nb++) {
             o[x >> 1][nb][2 * (x & 1)] *= factor;
             o[x >> 1][nb][2 * (x & 1) + 1] *= factor;
         }
-        if (f80_is_huge(m[x] * to_log2, huge) && m[x] != minus_infinity())
+        some |= f80_is_huge(m[x] * to_log2, huge);
+    }
+    if (__any_sync(0xFFFFFFFFu, some)) {
+#pragma unroll
+        for (int x = 0; x < 2 * C::MB; x++) {
+            const float less = f80_is_huge(m[x] * to_log2, huge) && m[x] != minus_infinity() ? m[x] : 0.0f;
 #pragma unroll
             for (int nb = 0; nb < C::BN / 8; nb++) {
-                s[x >> 1][nb][2 * (x & 1)] -= m[x];
-                s[x >> 1][nb][2 * (x & 1) + 1] -= m[x];
+                s[x >> 1][nb][2 * (x & 1)] = __fsub_rn(s[x >> 1][nb][2 * (x & 1)], less);
+                s[x >> 1][nb][2 * (x & 1) + 1] = __fsub_rn(s[x >> 1][nb][2 * (x & 1) + 1], less);
             }
+        }
     }
+}
+
+/* What the exponents of a row with maximum m lose. */
+template <class C> __device__ __forceinline__ float f80_from(float m, float to_log2, float huge)
+{
+    const float m_log2 = __fmul_rn(m, to_log2);
+    return __fsub_rn(f80_is_huge(m_log2, huge) ? 0.0f : m_log2, f80_lift<C>());
 }
 
 /* s becomes P; l gains the row sums. */
 template <class C>
-__device__ __forceinline__ void f80_exponentials(float (&s)[C::MB][C::BN / 8][4], float to_log2, float huge,
-                                                 const float (&m)[2 * C::MB], float (&l)[2 * C::MB])
+__device__ __forceinline__ void f80_exponentials(float (&s)[C::MB][C::BN / 8][4], float to_log2,
+                                                 const float (&from)[2 * C::MB], float (&l)[2 * C::MB])
 {
 #pragma unroll
     for (int x = 0; x < 2 * C::MB; x++) {
-        const float m_log2 = m[x] * to_log2, from = (f80_is_huge(m_log2, huge) ? 0.0f : m_log2) - f80_lift<C>();
         float sum = 0.0f;
 #pragma unroll
-        for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                *at = exp2_approx(__fmaf_rn(*at, to_log2, -from));
-                sum += *at;
-            }
-        l[x] += sum;
+        for (int nb = 0; nb < C::BN / 8; nb++) {
+            float *const at = &s[x >> 1][nb][2 * (x & 1)];
+            at[0] = exp2_approx(__fmaf_rn(at[0], to_log2, -from[x]));
+            at[1] = exp2_approx(__fmaf_rn(at[1], to_log2, -from[x]));
+            sum = __fadd_rn(sum, __fadd_rn(at[0], at[1]));
+        }
+        l[x] = __fadd_rn(l[x], sum);
     }
 }
 

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * Copyright (c) 2026 The libqattn authors */
+
+/* What the blocks of flash_sm80.cuh work on. */
+#ifndef QATTN_CUDA_FLASH_ITEM_CUH
+#define QATTN_CUDA_FLASH_ITEM_CUH
+
+#include "cuda/sm80/flash_rows.cuh"
+
+/* An item: one tile of rows of one KV head, and its share of the keys. Lies in shared memory: the loop has no
+ * registers for it. */
+struct f80_item {
+    struct f80_rows rows;
+    struct f80_sight sight;
+    const char *k_from, *v_from; /* element 0 of key 0; paged: of the pool */
+    const char *q_from;          /* row 0 of head 0 of the sequence */
+    int64_t q_batch, q_row;      /* of the sequence in o and lse */
+    int64_t distance;            /* position of the tile's first query row */
+    float scale, by_cap;         /* with the descale of k; over softcap */
+    float v_descale;
+    int n, split;
+    int rows_written, queries; /* rows of the tile that are written, that are queries */
+    int first, last;           /* key tiles */
+    int found;
+};
+
+struct f80_shared {
+    int round, reserved0[3]; /* items this block has finished */
+    struct f80_item item[3]; /* this one and the next two */
+    int4 bounds[8];          /* of each warp: keys that some of its rows see, first and end; that all of them see */
+};
+static_assert(sizeof(struct f80_shared) <= F80_STATIC_BYTES, "the launcher counts on it");
+
+#endif
