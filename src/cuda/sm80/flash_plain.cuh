@@ -195,13 +195,6 @@ template <class C> __device__ __forceinline__ int4 f80_tiles_seen(const struct f
                      seen.w / C::BN);
 }
 
-/* V of an item's first tile comes later than its K: until the whole block's copies of it are there. */
-__device__ __forceinline__ void f80_first_v(void)
-{
-    cp_async_wait<1>();
-    __syncthreads();
-}
-
 /* Key tile t for a warp that sees some of it; part: not all of it. */
 template <class C>
 __device__ __forceinline__ void f80_plain_tile(const struct flash_sm80_args *a, const struct f80_item *item, int t,
@@ -225,15 +218,13 @@ __device__ __forceinline__ void f80_plain_tile(const struct flash_sm80_args *a, 
             f80_top_block<C>(s, n2, top);
     }
     f80_settle<C>(a->to_log2, a->huge, top, m, from, l, o, s);
-    if (t == item->first)
-        f80_first_v();
     uint32_t pr[C::MB][C::BN / 16][4];
     f80_exponentials<C>(s, a->to_log2, from, l);
     f80_pack<C>(s, pr);
     f80_multiply_v<C>(o, pr, v_tile);
 }
 
-/* Starts the copies of an item: Q and K of the first tile, then V. */
+/* Starts the copies of an item's first tile and of Q. */
 template <class C>
 __device__ __forceinline__ void f80_plain_begin(const struct flash_sm80_args *a, const struct problem *p,
                                                 const struct f80_item *item, char *memory)
@@ -241,9 +232,9 @@ __device__ __forceinline__ void f80_plain_begin(const struct flash_sm80_args *a,
     const struct f80_copies copies =
         f80_copies_of<C>(a, item, item->first, shared_address(memory) + C::Q_BYTES);
     f80_copy_k<C>(a, copies);
+    f80_copy_v<C>(a, copies);
     f80_load_q<C>(a, p, item->q_from, item->rows, item->queries, memory);
     cp_async_commit();
-    f80_copy_v<C>(a, copies);
 }
 
 /* O, maxima and sums of the warp's rows, after f80_plain_begin. */
@@ -270,7 +261,7 @@ __device__ __forceinline__ void f80_plain_pass(const struct flash_sm80_args *a, 
     }
     uint32_t q_kept[C::QREG > 0 ? C::QREG : 1][C::MB][4];
     if (C::QREG > 0) {
-        cp_async_wait<1>();
+        cp_async_wait<0>();
         __syncwarp();
         f80_keep_q<C>(q_kept, q_rows + (f80_thread() >> 5) * 16 * C::MB * C::ROW_BYTES);
     }
@@ -283,10 +274,7 @@ __device__ __forceinline__ void f80_plain_pass(const struct flash_sm80_args *a, 
         const uint32_t here = tiles + (t & 1) * C::TILE_BYTES;
         const uint32_t q = f80_fragment_rows<C>(q_rows + (f80_thread() >> 5) * 16 * C::MB * C::ROW_BYTES);
         const uint32_t k = f80_fragment_keys<C>(here);
-        if (t == item->first)
-            cp_async_wait<1>();
-        else
-            cp_async_wait<0>();
+        cp_async_wait<0>();
         __syncthreads();
         const struct f80_copies copies = f80_copies_of<C>(a, item, t + 1, tiles);
         if (!f80_copies_late<C>() || idle) {
@@ -295,8 +283,6 @@ __device__ __forceinline__ void f80_plain_pass(const struct flash_sm80_args *a, 
         }
         if (!idle)
             f80_plain_tile<C>(a, item, t, part, copies, q_kept, q, k, here + 2 * C::TILE_BYTES, o, m, l);
-        else if (t == item->first)
-            f80_first_v();
     }
     cp_async_wait<0>();
 }
