@@ -83,8 +83,8 @@ static bool descale_of_heads(const struct descale *d)
 
 static bool has_terms(const struct problem *p)
 {
-    return p->softcap != 0.0f || p->k_descale.kind != DESCALE_NONE || p->bias.dtype || p->keep.dtype || p->alibi_slopes ||
-           !(p->scale > 1e-30f && p->scale < 1e30f);
+    return p->softcap != 0.0f || p->k_descale.kind != DESCALE_NONE || p->bias.dtype || p->keep.dtype ||
+           p->alibi_slopes || !(p->scale > 1e-30f && p->scale < 1e30f);
 }
 
 static struct flash_sm80_kernel kernel_with_terms(const struct problem *p)

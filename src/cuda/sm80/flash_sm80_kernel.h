@@ -46,7 +46,7 @@ struct flash_sm80_args {
     int32_t stage;                         /* enum flash_sm80_stage */
     int32_t q_vector, kv_vector, o_vector; /* rows of q, of k and v, of o can be moved 16 bytes at a time */
     float unit, huge;                      /* a score is the kernel's times unit; huge: f80_is_huge */
-    int32_t alike;                         /* sequences have these lengths and row 0 sees begin0 <= j < end0 of the keys */
+    int32_t alike;                         /* sequences have these lengths; row 0 sees begin0 <= j < end0 */
     int32_t len_q, len_k, begin0, end0;
     int32_t reserved0;
 };
