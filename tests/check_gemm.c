@@ -68,6 +68,12 @@ static struct layout gemm_layout(const struct gemm_case *c, uint64_t id)
 
 struct gemm_build { struct box a, b, c; };
 
+/* The largest number a product takes: TF32 rounds larger ones to infinity. */
+static double gemm_largest(const struct gemm_case *c)
+{
+    return c->in == QATTN_DTYPE_F32 && c->precision == QATTN_PRECISION_TF32 ? 0x1.FFCp127 : format_largest(c->in);
+}
+
 /* Row of A, or of logical B^T [N,K]: K values, in `copy` where they are special. */
 static const double *gemm_row(const struct gemm_case *c, char which, int64_t b, int64_t h, int64_t row, double *copy)
 {
@@ -76,7 +82,7 @@ static const double *gemm_row(const struct gemm_case *c, char which, int64_t b, 
         return values;
     memcpy(copy, values, (size_t)c->k * sizeof *copy);
     if (c->special == LARGEST)
-        copy[c->k - 1] = which == 'b' ? (row % 2 ? -1 : 1) * format_largest(c->in)
+        copy[c->k - 1] = which == 'b' ? (row % 2 ? -1 : 1) * gemm_largest(c)
                          : row % 2    ? (c->in == QATTN_DTYPE_F16 ? 0x1p-10 : 0x1p-20)
                                       : 0;
     else if (which == 'a' && row == 1)

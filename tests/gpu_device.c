@@ -128,6 +128,8 @@ static unsigned char *raw_workspace(size_t bytes)
 {
     must(cudaFree(image.workspace), "cudaFree");
     image.workspace = device_memory(bytes);
+    if (env_number("QATTN_TEST_RAW", 0) == 2)
+        must(cudaMemset(image.workspace, 0xFF, bytes), "cudaMemset");
     return image.workspace;
 }
 

@@ -202,6 +202,7 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
         first = from < last ? (int)from : last;
     }
     const float k_descale = f80_descale(p, &s, w.kv_head, &p->k_descale);
+    const int64_t far = INT64_MAX - (INT64_C(1) << 34);
     const bool paged = p->page_table != NULL;
     item->rows = rows;
     item->sight = sight;
@@ -210,7 +211,7 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->q_from = view_at(&p->q, s.q_batch, 0, s.q_row, 0);
     item->q_batch = s.q_batch;
     item->q_row = s.q_row;
-    item->distance = rows.i0 + clamp64(s.offset, -(INT64_C(1) << 61), INT64_C(1) << 61); /* no sum of it wraps */
+    item->distance = rows.i0 + clamp64(s.offset, -far, far); /* no sum of it wraps */
     item->scale = p->scale * k_descale;
     item->by_cap = p->softcap == 0.0f ? 0.0f : fminf(fmaxf(item->scale / p->softcap, -FLT_MAX), FLT_MAX);
     item->v_descale = f80_descale(p, &s, w.kv_head, &p->v_descale);

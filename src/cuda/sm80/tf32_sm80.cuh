@@ -100,12 +100,14 @@ __device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct vie
     }
 }
 
-/* From here on a value becomes infinite when it is rounded to TF32. */
-#define TF32_TOO_LARGE 0x1.FFEp127f
+/* From here on a value becomes infinite when it is rounded to TF32; and queries and keys may have scores that overflow,
+ * which parts of 3xTF32 would do with both signs. */
+#define TF32_TOO_LARGE   0x1.FFEp127f
+#define TF32_LARGE_SCORE 0x1p59f
 
-/* Bit i: row w + i warps has a value that is not finite, or too large, among those that this thread copied. */
+/* Bit i: row w + i warps has a value that is not finite, or not below `large`, among those that this thread copied. */
 template <int rows, int warps>
-__device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int padded, bool fours)
+__device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int padded, bool fours, float large)
 {
     const int lane = threadIdx.x & 31, near = fours ? 4 : 1;
     uint32_t bad = 0;
@@ -126,10 +128,10 @@ __device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int p
 #pragma unroll
         for (int i = 1; i < rows / warps; i++)
             any = __fadd_rn(any, test[i]);
-        if (!(any < TF32_TOO_LARGE)) {
+        if (!(any < large)) {
 #pragma unroll
             for (int i = 0; i < rows / warps; i++)
-                bad |= test[i] < TF32_TOO_LARGE ? 0 : 1u << i;
+                bad |= test[i] < large ? 0 : 1u << i;
         }
     }
     return bad;
@@ -222,7 +224,7 @@ __device__ __forceinline__ void tf32_scores(const float *q, const float *k, int 
     }
 }
 
-/* Scores whose query or key is not finite, one by one. */
+/* Scores whose query or key is not finite or is large, one by one. */
 template <int DV, int W>
 __device__ __forceinline__ void tf32_bad_scores(const tf32_shared<DV, W> *sh, const float *q, const float *k,
                                                 int pitch, int d, const struct tf32_lane &lane, float (*s)[4])
@@ -540,7 +542,7 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
                 padded, args.k_fours);
             cp_async_commit();
             cp_async_wait<0>();
-            const uint32_t bad = tf32_bad<tile::rows, W>(q, pitch, padded, args.q_fours);
+            const uint32_t bad = tf32_bad<tile::rows, W>(q, pitch, padded, args.q_fours, TF32_LARGE_SCORE);
             bad_q = __syncthreads_or(bad != 0);
             if (bad_q)
                 tf32_mark_rows<tile::rows, W>(bad, sh.bad_q);
@@ -552,7 +554,7 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
             const bool sees = j0 < range.end && j0 + tile::keys > range.begin;
             float s[tile::key_blocks][4];
             cp_async_wait<0>();
-            const uint32_t bad = tf32_bad<tile::keys, W>(k, pitch, padded, args.k_fours);
+            const uint32_t bad = tf32_bad<tile::keys, W>(k, pitch, padded, args.k_fours, TF32_LARGE_SCORE);
             const bool bad_k = __syncthreads_or(bad != 0);
             tf32_copy<tile::keys, W>(v, tile::v_pitch, &p->v,
                                      tf32_keys_of(&p->v, &sh.seq, w.kv_head, j0, paged ? sh.v_at[set] : NULL),
@@ -572,7 +574,8 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
             if (paged && t + 1 < last)
                 tf32_place_keys<DV, W>(p, &sh, w.kv_head, j0 + tile::keys, set ^ 1);
             cp_async_wait<0>();
-            const bool bad_v = __syncthreads_or(tf32_bad<tile::keys, W>(v, tile::v_pitch, DV, args.v_fours) != 0);
+            const uint32_t bad_values = tf32_bad<tile::keys, W>(v, tile::v_pitch, DV, args.v_fours, TF32_TOO_LARGE);
+            const bool bad_v = __syncthreads_or(bad_values != 0);
             if (bad_v)
                 tf32_take_out<DV, W>(v, &sh, args.v_fours);
             set ^= 1;
