@@ -24,8 +24,8 @@ bool gpu_usable(const char **why);
 const char *gpu_name(void);
 
 /* Under compute-sanitizer (QATTN_TEST_RAW=1) the workspace is an allocation of its own, of exactly its size and never
- * written before: the tools then see every byte that is read unwritten, or lies beyond the end. Nothing is run 50 times.
- * 2: the same, filled, for calls that read a word before they write it (cuda/common/arrive.cuh). */
+ * written before: the tools then see every byte that is read unwritten, or lies beyond the end. Nothing is run 50
+ * times. 2: the same, filled, for calls that read a word before they write it (cuda/common/arrive.cuh). */
 bool gpu_raw(void);
 
 /* How many runs of a grid's case number `seed` must give the same bits: 2, on a device now and then 50. */

@@ -170,7 +170,8 @@ START_TEST(no_memory_holds)
     const int32_t status = qattn_gqa_forward_workspace(&q, &k, &v, &o, NULL, &bytes);
     const bool fits = (double)sq * (double)sk < 0x1p61;
     if (status == QATTN_OK && gpu_wanted() && !fits)
-        ck_assert_msg(bytes >= (size_t)1 << 62, "%zu bytes for %lld x %lld scores", bytes, (long long)sq, (long long)sk);
+        ck_assert_msg(bytes >= (size_t)1 << 62, "%zu bytes for %lld x %lld scores", bytes, (long long)sq,
+                      (long long)sk);
     count_run("workspace of too much", 1);
 }
 END_TEST

@@ -49,8 +49,8 @@ double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_a
  * the plain algorithm's own error is rounding noise. */
 #define TOLERANCE_RMS_FACTOR 1.1
 #define TOLERANCE_RMS_FACTOR_F32 3.0
-/* More, where fewer than 4 rows have nearly all of the plain algorithm's error: one row's roundings of P are one draw, and
- * any order of maxima draws others. */
+/* More, where fewer than 4 rows have nearly all of the plain algorithm's error: one row's roundings of P are one draw,
+ * and any order of maxima draws others. */
 #define TOLERANCE_RMS_FEW_ROWS 1.8
 
 /* The same with a floor for 16 and 8 bits: fp32 noise, 2^-22 of rms(o_abs), for rows where the plain algorithm

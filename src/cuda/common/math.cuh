@@ -29,8 +29,8 @@ __device__ __forceinline__ float exp_below(float x, float max)
     return exp2_approx(__fmul_rn(__fsub_rn(x, from), LOG2_E));
 }
 
-/* sum = sum keep + x, where *low is what rounding took of the sums so far: Knuth's two-sum (1997, section 4.2.2) after an
- * exact product. The pair errs by about one rounding, however many x are added. */
+/* sum = sum keep + x, where *low is what rounding took of the sums so far: Knuth's two-sum (1997, section 4.2.2) after
+ * an exact product. The pair errs by about one rounding, however many x are added. */
 __device__ __forceinline__ void sum_scaled(float *sum, float *low, float keep, float x)
 {
     const float scaled = __fmul_rn(*sum, keep), lost = __fmaf_rn(*sum, keep, -scaled);

@@ -84,17 +84,6 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *r, uint32_t address)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x2(uint32_t *r, uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
-}
-
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t *r, uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
-}
-
 /* An 8x8 matrix of 16-bit elements, one row for each four lanes, transposed: lane l had (l / 4, 2 (l % 4) ..) and gets
  * (2 (l % 4) .., l / 4). */
 __device__ __forceinline__ uint32_t transpose_8x8(uint32_t x)

@@ -16,7 +16,8 @@ struct score_row {
     float   slope;           /* ALiBi; 0: none */
 };
 
-__device__ __forceinline__ struct score_row score_row_of(const struct problem *p, const struct seq *s, int64_t h, int64_t i)
+__device__ __forceinline__ struct score_row score_row_of(const struct problem *p, const struct seq *s, int64_t h,
+                                                         int64_t i)
 {
     const struct view *const bias = &p->bias, *const keep = &p->keep;
     struct score_row row;
@@ -46,7 +47,8 @@ __device__ __forceinline__ float score_terms(const struct problem *p, const stru
     if (p->keep.dtype && p->keep.data[row->keep + j * p->keep.stride[3]] == 0)
         return minus_infinity();
     if (p->bias.dtype) {
-        const float bias = load_any(p->bias.data + (row->bias + j * p->bias.stride[3]) * p->bias.itemsize, p->bias.dtype);
+        const int64_t at = (row->bias + j * p->bias.stride[3]) * p->bias.itemsize;
+        const float bias = load_any(p->bias.data + at, p->bias.dtype);
         if (bias == minus_infinity())
             return bias;
         s = __fadd_rn(s, bias);

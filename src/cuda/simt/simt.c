@@ -97,7 +97,8 @@ static int32_t load_flash(const struct problem *p)
 
 static int32_t load_gqa(const struct problem *p)
 {
-    const int32_t f32 = QATTN_DTYPE_F32, q = p->k.itemsize == 1 ? f32 : p->q.dtype, k = p->k.itemsize == 1 ? f32 : p->k.dtype;
+    const int32_t f32 = QATTN_DTYPE_F32;
+    const int32_t q = p->k.itemsize == 1 ? f32 : p->q.dtype, k = p->k.itemsize == 1 ? f32 : p->k.dtype;
     const void *const widen = qattn__widen_simt();
     QATTN_TRY(load_gemm(q, k, false));
     QATTN_TRY(load_gemm(f32, k, true));

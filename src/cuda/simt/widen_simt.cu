@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* One thread an element, in the order of `out`: 1 or 2 bytes read and 4 written. Rows past a sequence's length become 0. */
+/* One thread an element, in the order of `out`: 1 or 2 bytes read and 4 written. Rows past a sequence's length become
+ * 0. */
 #include "core/seq.h"
 #include "cuda/common/dtype.cuh"
 #include "cuda/simt/widen_simt.h"
 
 static __global__ void __launch_bounds__(WIDEN_THREADS)
-widen_simt_kernel(const __grid_constant__ struct widen_simt_args args, const __grid_constant__ struct problem_param packed)
+widen_simt_kernel(const __grid_constant__ struct widen_simt_args args,
+                  const __grid_constant__ struct problem_param packed)
 {
     const struct problem *const p = problem_of(&packed);
     const struct view *const t = args.which == WIDEN_Q ? &p->q : args.which == WIDEN_K ? &p->k : &p->v;

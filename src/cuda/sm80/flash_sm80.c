@@ -142,8 +142,8 @@ static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared
         const bool plain = !has_terms(p), both = p->bias.dtype && p->keep.dtype, any = p->bias.dtype || p->keep.dtype;
         const struct flash_sm80_kernel kernel = plain ? kernel_of_width(p, true) : kernel_with_terms(p);
         /* strides of bias and keep change no bits: room for the larger stage or none */
-        if (shared_bytes(p, &kernel, any ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE) + F80_STATIC_BYTES <= shared_limit &&
-            (plain || (p->d == 128 && !both)))
+        const size_t bytes = shared_bytes(p, &kernel, any ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE);
+        if (bytes + F80_STATIC_BYTES <= shared_limit && (plain || (p->d == 128 && !both)))
             return kernel;
     }
     return kernel_of_width(p, false);
