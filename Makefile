@@ -553,10 +553,10 @@ clean:
 ## help: this list
 help:
 	@sed -n 's/^## \([a-z-]*\): \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-	  awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Variables: CC CXX NVCC CUDA_HOME CUDA=0|1 CUDA_ARCHS=\"80 90a\" PREFIX LIBDIR INCLUDEDIR DESTDIR \
 	CFLAGS CPPFLAGS"
-	@echo "           LDFLAGS DEBUG=1 ASAN=1 UBSAN=1 TSAN=1 WERROR=1 V=1 (shows the commands)"
+	@echo "           LDFLAGS DEBUG=1 ASAN=1 UBSAN=1 TSAN=1 WERROR=1 FUZZ_SECONDS V=1 (shows the commands)"
 
 -include $(LIB_OBJ:.o=.d) $(CHECK_OBJ:.o=.d) $(BENCH_OBJ:.o=.d) $(TESTS:=.d) $(EXAMPLE_BIN:=.d) $(FUZZ_OBJ:.o=.d)

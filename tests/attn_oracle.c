@@ -85,10 +85,10 @@ static double product_of(const struct work *w, int64_t h, int64_t i, int64_t j, 
     return x;
 }
 
-/* Score of one pair at stage min(stage, 2); *magnitude for the error bound; visible keys only get one > -inf. */
 /* Numbers so far below a bias that every order of fp32 sums gives the bias itself: no error, whatever its size. */
 static bool is_absorbed(double bias, double others) { return others < 0x1p-40 * fabs(bias); }
 
+/* Score of one pair at stage min(stage, 2); *magnitude for the error bound; visible keys only get one > -inf. */
 static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, int64_t stage, double *magnitude)
 {
     const struct attn_case *c = w->c;

@@ -165,6 +165,30 @@ void fresh_stale_context(void)
     expect_right(calls[0], SK);
 }
 
+/* Blocks of the largest launch of a call on the stream, from a graph of it. */
+static unsigned blocks_on(struct call *c, CUstream stream)
+{
+    cudaGraph_t graph;
+    cudaGraphNode_t nodes[8];
+    size_t count = 8;
+    unsigned most = 0;
+    MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    MUST(forward(c, stream));
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphGetNodes(graph, nodes, &count));
+    for (size_t i = 0; i < count; i++) {
+        enum cudaGraphNodeType type;
+        struct cudaKernelNodeParams node;
+        MUST(cudaGraphNodeGetType(nodes[i], &type));
+        if (type != cudaGraphNodeTypeKernel)
+            continue;
+        MUST(cudaGraphKernelNodeGetParams(nodes[i], &node));
+        most = node.gridDim.x > most ? node.gridDim.x : most;
+    }
+    MUST(cudaGraphDestroy(graph));
+    return most;
+}
+
 /* A stream of a green context of at least 8 multiprocessors: the calls' work is planned for those and fits the
  * workspace that was asked for before. */
 void fresh_green_context(void)
@@ -202,6 +226,10 @@ void fresh_green_context(void)
     c->params.num_splits = 0;
     MUST(qattn_flash_forward_workspace(&c->t[0], &c->t[1], &c->t[2], &c->t[3], &c->params, &bytes));
     EXPECT(bytes > 0);
+    c->params.workspace_bytes = bytes;
+    CUstream whole;
+    MUST(cudaStreamCreateWithFlags(&whole, cudaStreamNonBlocking));
+    EXPECT(blocks_on(c, stream) < blocks_on(c, whole));
     const CUcontext before = current();
     for (int i = 0; i < 4; i++) {
         c->params.workspace_bytes = bytes;

@@ -191,8 +191,10 @@ static CUresult exchange_capture_mode(CUstreamCaptureMode *mode)
 static CUresult get_resource(CUcontext context, CUdevResource *resource, CUdevResourceType type)
 {
     ENTER(cuCtxGetDevResource, CUresult);
+    if (!context)
+        return CUDA_ERROR_INVALID_CONTEXT;     /* NULL is not the current one here, as it is for cuCtxGetId */
     resource->type = type;
-    resource->sm.smCount = fake.multiprocessors[(uintptr_t)(context ? context : current())];
+    resource->sm.smCount = fake.multiprocessors[(uintptr_t)context];
     return CUDA_SUCCESS;
 }
 

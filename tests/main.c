@@ -4,8 +4,8 @@
 /*
  * check_all: every suite on the library's object files. Host and CPU suites fork, so a crash is one failed test.
  * Selection: CK_RUN_SUITE, CK_RUN_CASE, CK_INCLUDE_TAGS, CK_EXCLUDE_TAGS (tags cpu, gpu, slow);
- * QATTN_TEST_GRID=small, edges (grid_edges.c alone) or random (other cases for each QATTN_TEST_SEED, QATTN_TEST_RANDOM of
- * them); QATTN_TEST_REPORT=1 prints measured errors beside their bounds.
+ * QATTN_TEST_GRID=small, edges (grid_edges.c alone) or random (other cases for each QATTN_TEST_SEED, QATTN_TEST_RANDOM
+ * of them); QATTN_TEST_REPORT=1 prints measured errors beside their bounds.
  * QATTN_TEST_DEVICE=cuda: the suites that run rows of the table, on the CUDA rows, in this one process;
  * QATTN_TEST_PART=sharded: those of them that heed QATTN_TEST_SHARD, alone: the others (run_gpu.sh).
  * QATTN_TEST_SUITES: names of suites, a space between; Check's own CK_RUN_SUITE takes one.

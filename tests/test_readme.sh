@@ -28,6 +28,10 @@ write_matrix() {
         echo "test_readme: this machine cannot run every row: $(grep -m 1 '^| attention' "$1")"
         exit 1
     fi
+    if ! grep -q 'cuda.sm80' "$1"; then
+        echo "test_readme: $bench has no CUDA rows, whose columns the README would lose: build it with CUDA=1"
+        exit 1
+    fi
     awk -v file="$1" '
         $0 == "<!-- matrix end -->" { on = 0 }
         !on { print }

@@ -105,8 +105,9 @@ double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_a
     return round_on(o_dtype, o64, (expm1(2 * tolerance_score(0, magnitude)) + unit_row) * o_abs);
 }
 
-double tolerance_rms(int32_t q_dtype, double plain, double o_abs)
+double tolerance_rms(int32_t q_dtype, double rows, double plain, double o_abs)
 {
-    return q_dtype == QATTN_DTYPE_F32 ? TOLERANCE_RMS_FACTOR_F32 * plain
-                                      : TOLERANCE_RMS_FACTOR * plain + 0x1p-22 * o_abs;
+    if (q_dtype == QATTN_DTYPE_F32)
+        return TOLERANCE_RMS_FACTOR_F32 * plain;
+    return (rows < TOLERANCE_RMS_ROWS ? TOLERANCE_RMS_FACTOR_FEW : TOLERANCE_RMS_FACTOR) * plain + 0x1p-22 * o_abs;
 }

@@ -49,12 +49,13 @@ double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_a
  * the plain algorithm's own error is rounding noise. */
 #define TOLERANCE_RMS_FACTOR 1.1
 #define TOLERANCE_RMS_FACTOR_F32 3.0
-/* More, where fewer than 4 rows have nearly all of the plain algorithm's error: one row's roundings of P are one draw,
- * and any order of maxima draws others. */
-#define TOLERANCE_RMS_FEW_ROWS 1.8
+/* 16 and 8 bits, where fewer rows than these have nearly all of the plain algorithm's error: one row's roundings of P
+ * are one draw, and any order of maxima draws others. */
+#define TOLERANCE_RMS_ROWS       4
+#define TOLERANCE_RMS_FACTOR_FEW 2.0
 
 /* The same with a floor for 16 and 8 bits: fp32 noise, 2^-22 of rms(o_abs), for rows where the plain algorithm
- * rounds nothing (one key, equal scores). */
-double tolerance_rms(int32_t q_dtype, double plain, double o_abs);
+ * rounds nothing (one key, equal scores). rows: among how many the plain algorithm's error is shared out. */
+double tolerance_rms(int32_t q_dtype, double rows, double plain, double o_abs);
 
 #endif

@@ -126,7 +126,7 @@ static int count_multiprocessors(int of_device)
     CUdevResource resource;
     CUcontext current = NULL;
     if (!qattn__driver.get_resource || qattn__driver.get_current(&current) != CUDA_SUCCESS || !current ||
-        qattn__driver.get_resource(NULL, &resource, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
+        qattn__driver.get_resource(current, &resource, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS ||
         resource.sm.smCount == 0 || resource.sm.smCount > (unsigned)of_device)
         return of_device;
     return (int)resource.sm.smCount;

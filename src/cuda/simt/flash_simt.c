@@ -6,6 +6,7 @@
 #include "cuda/simt/flash_simt.h"
 
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
 
 enum { FEW_ROWS = 32, MAX_SPLITS = 64, RING_LINES = 2 * FS_BK, ROW_PAD = 4, COMBINE_WARPS = 8 };
@@ -27,16 +28,6 @@ bool qattn__flash_in_fours(const struct view *t)
 {
     return t->stride[3] == 1 && t->stride[0] % 4 == 0 && t->stride[1] % 4 == 0 && t->stride[2] % 4 == 0 &&
            (uintptr_t)t->data % 16 == 0;
-}
-
-static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
-static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
-
-/* Product of sizes, SIZE_MAX where it does not fit. */
-static size_t times(size_t a, size_t b)
-{
-    size_t product;
-    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
 }
 
 static size_t span_bytes(enum flash_simt_shape shape)

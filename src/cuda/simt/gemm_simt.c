@@ -5,10 +5,8 @@
 #include "cuda/simt/gemm_simt.h"
 
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
-
-static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
-static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t width)
 {

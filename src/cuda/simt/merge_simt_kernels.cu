@@ -2,9 +2,9 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * qattn_merge: one warp a row,  m = max_i lse_i,  w_i = e^(lse_i - m),  o = sum_i w_i o_i / sum_i w_i,  lse = m + log(sum_i w_i),
- * in index order. A part with LSE -inf is not read. o and lse may be part 0: a warp reads an element before it writes
- * it, and all LSEs before its own. Cost: the bytes of the parts.
+ * qattn_merge: one warp a row,  m = max_i lse_i,  w_i = e^(lse_i - m),  o = sum_i w_i o_i / sum_i w_i,
+ * lse = m + log(sum_i w_i), in index order. A part with LSE -inf is not read. o and lse may be part 0: a warp
+ * reads an element before it writes it, and all LSEs before its own. Cost: the bytes of the parts.
  */
 #include "cuda/common/dtype.cuh"
 #include "cuda/common/math.cuh"
@@ -45,9 +45,8 @@ static __global__ void __launch_bounds__(256) merge_simt_kernel(const __grid_con
                 const struct merge_tensor *const t = &a->o_parts[k];
                 if (is_hidden_p(w) || d >= a->shape[3])
                     continue;
-                const char *const at = t->data + (b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + d * t->stride[3]) *
-                                       a->part_itemsize;
-                o = __fmaf_rn(w, load_any(at, a->part_dtype), o);
+                const int64_t from = b * t->stride[0] + h * t->stride[1] + i * t->stride[2] + d * t->stride[3];
+                o = __fmaf_rn(w, load_any(t->data + from * a->part_itemsize, a->part_dtype), o);
             }
             const struct merge_tensor *const t = &a->o;
             if (d < a->shape[3])

@@ -23,7 +23,7 @@
  *     O^T rows 2c, 2c + 1    columns 64 u + 8 g + 2 j, 2 j + 1       tile 4 u + j
  *
  * While a unit is at work the next one is on its way: K from the first product on, V from the second. Two blocks of 4
- * warps a multiprocessor: 64 KB. Shared memory holds O of the warps at the end, nothing before.
+ * warps a multiprocessor: 64 KB. Shared memory: what rows see at the start, O of the warps at the end.
  *
  * Measured limit: the read rate of the card (docs/notes/cuda_decode.md).
  */

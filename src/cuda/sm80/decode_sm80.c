@@ -11,6 +11,7 @@
 
 #include "cuda/common/arrive.h"
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 
 enum {
     WARPS = 4, STAGES = 3,          /* of a block; units under way for each warp */
@@ -30,15 +31,7 @@ struct plan {
     size_t bytes;               /* workspace; SIZE_MAX: more than can be */
 };
 
-static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Product of sizes, SIZE_MAX where it does not fit. */
-static size_t times(size_t a, size_t b)
-{
-    size_t product;
-    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
-}
 
 /* ---------------------------------------------------------------- shared memory */
 
@@ -132,12 +125,7 @@ bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap)
 /* Rows of 16-byte pieces, as asynchronous copies want them. */
 static bool aligned(const struct problem *p, const struct view *x)
 {
-    if (p->shapes_only || (x->stride[3] != 1 && x->shape[3] > 1) || (uintptr_t)x->data % 16 != 0)
-        return false;
-    for (int axis = 0; axis < 3; axis++)
-        if (x->stride[axis] * x->itemsize % 16 != 0)
-            return false;
-    return true;
+    return !p->shapes_only && rows_of_16_bytes(x);
 }
 
 /* V is the beginning of K's rows, as in MLA. */
@@ -286,7 +274,8 @@ static int32_t launch_combine(const struct decode_sm80_args *a, void **params, q
                                     "decode_combine");
 }
 
-/* splitmix64's mixing of a count that starts at a time of day: nothing depends on it but that no two are alike. */
+/* splitmix64's mixing of a count that starts at a time of day, cut to 39 bits: what lies in a workspace by chance, or
+ * is left of a launch that died, is taken for this launch's once in 2^39. */
 uint64_t qattn__cuda_tag(void)
 {
     static _Atomic(uint64_t) count;

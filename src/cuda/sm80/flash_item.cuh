@@ -2,8 +2,8 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /* What the blocks of flash_sm80.cuh work on. */
-#ifndef QATTN_CUDA_FLASH_ITEM_CUH
-#define QATTN_CUDA_FLASH_ITEM_CUH
+#ifndef QATTN_CUDA_SM80_FLASH_ITEM_CUH
+#define QATTN_CUDA_SM80_FLASH_ITEM_CUH
 
 #include "cuda/sm80/flash_rows.cuh"
 
@@ -26,7 +26,7 @@ struct f80_item {
 
 struct f80_shared {
     int round, reserved0[3]; /* items this block has finished */
-    struct f80_item item[3]; /* this one and the next two */
+    struct f80_item item[3]; /* this one and the next, in turn; plain: one */
     int4 bounds[8];          /* of each warp: keys that some of its rows see, first and end; that all of them see */
 };
 static_assert(sizeof(struct f80_shared) <= F80_STATIC_BYTES, "the launcher counts on it");

@@ -8,6 +8,7 @@
 
 #include "core/seq.h"
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/sm80/decode_sm80.h"
 #include "cuda/sm80/flash_sm80_kernel.h"
 #include "cuda/simt/flash_simt.h"
@@ -41,18 +42,6 @@ struct share {
     bool decode, prefill;
 };
 
-static int64_t blocks_of(int64_t x, int64_t block)
-{
-    return x / block + (x % block != 0);
-}
-
-/* Product of sizes, SIZE_MAX where it does not fit. */
-static size_t times(size_t a, size_t b)
-{
-    size_t product;
-    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
-}
-
 /* d from 1 to 2^31 - 1. */
 static struct f80_divisor divisor_of(int64_t d)
 {
@@ -63,23 +52,12 @@ static struct f80_divisor divisor_of(int64_t d)
     return x;
 }
 
-/* Rows of the view start at multiples of 16 bytes, elements side by side. */
-static bool rows_of_16_bytes(const struct view *t)
-{
-    if ((uintptr_t)t->data % 16 != 0 || (t->stride[3] != 1 && t->shape[3] > 1))
-        return false;
-    for (int axis = 0; axis < 3; axis++)
-        if (t->stride[axis] * t->itemsize % 16 != 0)
-            return false;
-    return true;
-}
-
 static bool descale_of_heads(const struct descale *d)
 {
     return d->kind == DESCALE_NONE || (d->kind == DESCALE_SEQUENCE && d->t.shape[3] == 1);
 }
 
-/* ---------------------------------------------------------------- bias and keep */
+/* ---------------------------------------------------------------- which instance, and its shared memory */
 
 static bool has_terms(const struct problem *p)
 {

@@ -16,13 +16,13 @@
  * Who does what: each warp owns 16 MB rows, with their S, P, O, maxima and sums in registers; nothing passes between
  * warps. With MB 2 every fragment of K and V serves two products: shared memory gives 128 bytes a cycle, and
  * fragments of one block of rows alone would ask for more than that. All threads copy K and V of the next tile
- * (cp.async) while this one is at work; one barrier a tile. Before it ends an item, a block knows the next one and
- * starts its copies.
+ * (cp.async) while this one is at work; one barrier a tile. A block of the plain instances does one item
+ * (flash_plain.cuh); of the others several, and knows the next one and starts its copies before it ends one.
  *
- * Shared memory, W 128: Q 32 KB (at the end O, on its way out); K and V 2 x 16 KB each: 96 KB, two blocks a
- * multiprocessor. 16-byte chunks of a row are swizzled (f80_swizzle), so no reader meets a bank conflict. 8-bit K
- * and V lie in the second buffers until they are widened into the first ones. Behind the tiles: places of paged
- * keys, ALiBi slopes, bias and keep.
+ * Shared memory, W 128, tiles of 64 keys: Q 32 KB (at the end O, on its way out); K and V 2 x 16 KB each: 96 KB, two
+ * blocks a multiprocessor (the general instance, 32 keys: 64 KB). 16-byte chunks of a row are swizzled (f80_swizzle),
+ * so no reader meets a bank conflict. 8-bit K and V lie in the second buffers until they are widened into the first
+ * ones. Behind the tiles: places of paged keys, ALiBi slopes, bias and keep.
  *
  * Tiles are none, part or all visible, for each warp by itself: hidden ones are passed over, and only a tile that is
  * part visible compares positions (f80_hide).
@@ -240,9 +240,11 @@ __device__ __forceinline__ void f80_close(const struct flash_sm80_args *a, const
         sum = c == x ? all : sum;
     }
     const float lowered = C::BF16 ? 1.0f : 0x1p-10f; /* f80_lift */
-    const bool empty = sum == 0.0f;                  /* then a descale may be anything */
     max *= a->unit;
     sum *= lowered;
+    if (max == minus_infinity() && sum > 0.0f) /* all scores became -inf as they were scaled: hidden */
+        sum = 0.0f;
+    const bool empty = sum == 0.0f; /* then a descale may be anything */
     const int r = first_row + 8 * c + (lane >> 2);
     const struct f80_row row = f80_row_of(item->rows, r);
     const bool there = r < item->rows_written && (lane & 3) < 2 * C::MB, dead = r >= item->queries;

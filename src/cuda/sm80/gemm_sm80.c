@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 
 bool qattn__sm80_gemm_supports(const struct problem *p, char *why, size_t cap)
 {
@@ -22,8 +23,6 @@ size_t qattn__sm80_gemm_workspace(const struct problem *p)
     (void)p;
     return 0;
 }
-
-static int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
 
 struct gemm_operand qattn__sm80_gemm_operand(const struct view *t, int row_axis)
 {

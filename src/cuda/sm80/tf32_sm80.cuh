@@ -34,10 +34,10 @@
  *
  * Bits: as in cuda/simt/flash_simt.cuh: a row's result is a function of its own query, keys and positions.
  *
- * Non-finite values, and those that rounding to TF32 makes infinite: a tile is tested while it
- * arrives, each thread what it copied. Scores of a key or query that has any are computed again one
- * by one. A value of V that is not finite counts as 0, and afterwards makes its column NaN in the
- * rows that see its key; one too large keeps its first 11 bits.
+ * Non-finite and large values: a tile is tested while it arrives, each thread what it copied. Scores of a key or query
+ * that has any of 2^59 and more are computed again one by one in fp32: elsewhere no score can
+ * overflow. A value of V that is not finite counts as 0, and afterwards makes its column NaN in the rows that see its
+ * key; one too large keeps its first 11 bits.
  */
 #ifndef QATTN_CUDA_TF32_SM80_CUH
 #define QATTN_CUDA_TF32_SM80_CUH
@@ -128,10 +128,11 @@ __device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int p
 #pragma unroll
         for (int i = 1; i < rows / warps; i++)
             any = __fadd_rn(any, test[i]);
-        if (!(any < large)) {
-#pragma unroll
+        if (!(any < large)) {                        /* value by value: how they were copied changes no bits */
+#pragma unroll 1
             for (int i = 0; i < rows / warps; i++)
-                bad |= test[i] < large ? 0 : 1u << i;
+                for (int y = 0; y < near; y++)
+                    bad |= fabsf(from[i * warps * pitch + x + y]) < large ? 0 : 1u << i;
         }
     }
     return bad;
