@@ -41,7 +41,7 @@ __device__ __forceinline__ struct decode_lane decode_lane_of(int rows)
     t.tile = t.warp & (t.tiles - 1);
     t.group = t.tiles == 1 ? t.warp : t.tiles == 2 ? t.warp >> 1 : t.warp >> 2;
     t.groups = t.tiles == 1 ? t.warps : t.tiles == 2 ? t.warps >> 1 : t.warps >> 2;
-    t.groups_log2 = t.groups == 1 ? 0 : t.groups == 2 ? 1 : t.groups == 4 ? 2 : 3;
+    t.groups_log2 = t.groups == 1 ? 0 : t.groups == 2 ? 1 : 2;
     t.rank = t.tile * 32 + t.lane;
     t.threads = 32 * t.tiles;
     keep_in_register(t.lane);

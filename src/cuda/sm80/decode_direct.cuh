@@ -287,7 +287,7 @@ __device__ __forceinline__ void direct_multiply_bad_v(const struct direct_unit<W
     }
 }
 
-/* The warp's m, l and O into shared memory: O at merge [warp][16][pitch]. */
+/* The warp's m, l and O into shared memory: O at merge [warp][DIRECT_ROWS][pitch]. */
 template <class T, int W>
 __device__ __forceinline__ void direct_hand_in(struct decode_shared *sh, int warp, int lane,
                                                const struct direct_state<W> *w, float *merge, int pitch, int rows)
@@ -303,7 +303,7 @@ __device__ __forceinline__ void direct_hand_in(struct decode_shared *sh, int war
         }
         if (row >= rows)
             continue;
-        float *const line = merge + (warp * 16 + row) * pitch + 8 * g;
+        float *const line = merge + (warp * DIRECT_ROWS + row) * pitch + 8 * g;
 #pragma unroll
         for (int b = 0; b < W / 16; b++)
             *(float2 *)(line + 64 * (b >> 2) + 2 * (b & 3)) =
@@ -366,38 +366,24 @@ __global__ void __launch_bounds__(32 * DIRECT_WARPS, DIRECT_BLOCKS)
     decode_direct_kernel(const __grid_constant__ struct decode_sm80_args args,
                          const __grid_constant__ struct problem_param packed)
 {
-    __shared__ __align__(16) float merge[DIRECT_WARPS * 16 * (W + 8)];
+    __shared__ __align__(16) float merge[DIRECT_WARPS * DIRECT_ROWS * (W + 8)];
     __shared__ struct decode_row row[16];
     __shared__ struct decode_shared sh;
     static_assert(sizeof merge + sizeof row + sizeof sh <= 48 << 10, "no more is to be had without asking");
     static_assert((int)DIRECT_WARPS <= (int)DECODE_MAX_WARPS, "decode_shared has room for as many");
     const struct problem *const p = problem_of(&packed);
     const struct decode_sm80_args *const a = &args;
-    const int index = blockIdx.x, item = index / a->num_splits, split = index - item * a->num_splits;
-    const int n = item / a->kv_heads, kv_head = item - n * a->kv_heads;
-    unsigned long long *const word = a->words ? a->words + item : NULL;
-    unsigned long long arrived = 0;
-    if (threadIdx.x == 0) {
-        if (word)
-            arrived = *(volatile const unsigned long long *)word;
-        decode_open(a, p, n, &sh, row);
-    }
-    __syncthreads();
-    const struct seq *const s = &sh.seq;
-    const int rows = sh.rows;
-    if (split == 0 && s->len_q < s->rows && rows >= 0)
-        decode_write_dead(p, s, kv_head);
-    if (rows <= 0)
-        return;
-    const int live = decode_live_splits(a, &sh.range);
-    if (split > 0 && split >= live)
+    struct decode_item x;
+    if (!decode_enter(a, p, &sh, row, &x))
         return;
 
+    const struct seq *const s = &sh.seq;
+    const int rows = sh.rows;
     const struct decode_lane t = decode_lane_of(rows);
-    const struct decode_range part = decode_share(a, &sh.range, split);
+    const struct decode_range part = decode_share(a, &sh.range, x.split);
     const int first = part.first + t.warp;
     const int mine = part.units > t.warp ? (part.units - t.warp + t.warps - 1) / t.warps : 0;
-    const struct direct_source from = direct_source_of<W>(p, s, kv_head, t.lane);
+    const struct direct_source from = direct_source_of<W>(p, s, x.kv_head, t.lane);
     struct direct_unit<W> y;
     struct direct_place next = { 0, 0 };
     if (mine > 0) {
@@ -408,26 +394,23 @@ __global__ void __launch_bounds__(32 * DIRECT_WARPS, DIRECT_BLOCKS)
     if (mine > 1)
         next = direct_find(a, p, s, first + t.warps);
     struct direct_state<W> w;
-    direct_load_q<T, W>(a, p, s, kv_head, rows, t.lane, &w);
+    direct_load_q<T, W>(a, p, s, x.kv_head, rows, t.lane, &w);
 #pragma unroll
-    for (int x = 0; x < W / 4; x++)
-        w.o[x >> 2][x & 3] = 0.0f;
+    for (int e = 0; e < W / 4; e++)
+        w.o[e >> 2][e & 3] = 0.0f;
     w.m[0] = w.m[1] = minus_infinity();
     w.l[0] = w.l[1] = 0.0f;
-    if (threadIdx.x == 0 && word && live > 1)
-        arrive_prepare(word, arrived, a->tag);
+    if (threadIdx.x == 0 && x.word && x.live > 1)
+        arrive_prepare(x.word, x.arrived, a->tag);
     if (score_has_terms(p) || part.first * DECODE_UNIT < sh.max_begin ||
         (part.first + part.units) * DECODE_UNIT > sh.min_end) {
-        decode_setup(p, &sh, kv_head, rows);
+        decode_setup(p, &sh, x.kv_head, rows);
         __syncthreads();
     }
     direct_walk<T, W>(a, p, &sh, &from, first, t.warps, mine, t.lane, &y, next, &w);
     direct_hand_in<T, W>(&sh, t.warp, t.lane, &w, merge, W + 8, rows);
     __syncthreads();
-    decode_hand_out<2>(a, p, &sh, t, kv_head, live > 1 ? (int64_t)index * a->part_rows : -1, merge, W + 8, rows);
-    if (word && live > 1 && arrive_last(word, live))
-        for (int r = t.warp; r < rows; r += t.warps)
-            decode_join_row(a, p, s, kv_head, r, (int64_t)item * a->num_splits * a->part_rows + r, live);
+    decode_leave<2>(a, p, &sh, x, t, merge, DIRECT_ROWS, W + 8, rows);
 }
 
 #endif

@@ -72,11 +72,13 @@ __device__ __forceinline__ void decode_hand_in(const struct problem *p, struct d
     }
 }
 
-/* Brings the key groups together, a warp a row, and writes O and LSE or, with part >= 0, rows of the split's part. */
+/* Brings the key groups together, a warp a row, and writes O and LSE or, with part >= 0, rows of the split's part.
+ * merge: [warp][block][pitch]. */
 template <int BYTES>
 __device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a, const struct problem *p,
                                                 const struct decode_shared *sh, const struct decode_lane &t,
-                                                int kv_head, int64_t part, const float *merge, int pitch, int rows)
+                                                int kv_head, int64_t part, const float *merge, int block, int pitch,
+                                                int rows)
 {
     const struct seq *const s = &sh->seq;
     for (int r = t.warp; r < rows; r += t.warps) {
@@ -101,7 +103,7 @@ __device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a
 #pragma unroll
             for (int k = 0; k < DECODE_MAX_WARPS; k++)
                 if (k < t.groups)
-                    o += merge[((k * t.tiles + tile) * 16 + x) * pitch + d] * weight[k];
+                    o += merge[((k * t.tiles + tile) * block + x) * pitch + d] * weight[k];
             if (BYTES == 1 && p->v_descale.kind == DESCALE_SEQUENCE && sum != 0.0f)
                 o *= seq_kv_descale(p, s, &p->v_descale, kv_head / p->v_descale.head_div, 0, d);
             if (part >= 0)
@@ -163,6 +165,56 @@ __device__ __forceinline__ void decode_open(const struct decode_sm80_args *a, co
         sh->max_begin = (int)last_begin;
         sh->min_end = (int)end;
     }
+}
+
+/* What a block does: one split of one sequence and KV head. */
+struct decode_item {
+    int index, split;           /* of the split among all, and among those of the sequence and KV head */
+    int n, kv_head;
+    int live;                   /* splits that have keys */
+    unsigned long long *word;   /* where the splits arrive, and what stood there; NULL: a second kernel adds parts */
+    unsigned long long arrived;
+};
+
+/* By all threads: opens the block's item and writes its sequence's dead rows. False: nothing else is to be done. */
+__device__ __forceinline__ bool decode_enter(const struct decode_sm80_args *a, const struct problem *p,
+                                             struct decode_shared *sh, struct decode_row *row, struct decode_item *x)
+{
+    const int index = blockIdx.x, item = index / a->num_splits;
+    x->index = index;
+    x->split = index - item * a->num_splits;
+    x->n = item / a->kv_heads;
+    x->kv_head = item - x->n * a->kv_heads;
+    x->word = a->words ? a->words + item : NULL;
+    x->arrived = 0;
+    if (threadIdx.x == 0) {
+        if (x->word)
+            x->arrived = *(volatile const unsigned long long *)x->word;
+        decode_open(a, p, x->n, sh, row);
+    }
+    __syncthreads();
+    if (x->split == 0 && sh->seq.len_q < sh->seq.rows && sh->rows >= 0)
+        decode_write_dead(p, &sh->seq, x->kv_head);
+    if (sh->rows <= 0)
+        return false;
+    x->live = decode_live_splits(a, &sh->range);
+    return x->split == 0 || x->split < x->live;
+}
+
+/* By all threads, when O and the sums of the warps are in `merge`: to O and LSE, or to the split's part; the last
+ * split to get here adds all parts. */
+template <int BYTES>
+__device__ __forceinline__ void decode_leave(const struct decode_sm80_args *a, const struct problem *p,
+                                             const struct decode_shared *sh, const struct decode_item &x,
+                                             const struct decode_lane &t, const float *merge, int block, int pitch,
+                                             int rows)
+{
+    const bool parts = x.live > 1;
+    decode_hand_out<BYTES>(a, p, sh, t, x.kv_head, parts ? (int64_t)x.index * a->part_rows : -1, merge, block, pitch,
+                           rows);
+    if (x.word && parts && arrive_last(x.word, x.live))
+        for (int r = t.warp; r < rows; r += t.warps)
+            decode_join_row(a, p, &sh->seq, x.kv_head, r, (int64_t)(x.index - x.split) * a->part_rows + r, x.live);
 }
 
 /* What the warps of a block share of an item. */
@@ -249,34 +301,20 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     const struct problem *const p = problem_of(&packed);
     const struct decode_sm80_args *const a = &args;
     char *const q = memory + a->q_offset;
-    const int index = blockIdx.x, item = index / a->num_splits, split = index - item * a->num_splits;
-    const int n = item / a->kv_heads, kv_head = item - n * a->kv_heads;
-    unsigned long long *const word = a->words ? a->words + item : NULL;
-    unsigned long long arrived = 0;
-    if (a->parts_o && !word)
+    struct decode_item x;
+    if (a->parts_o && !a->words)
         launch_dependents();
-    if (threadIdx.x == 0) {
-        if (word)
-            arrived = *(volatile const unsigned long long *)word;
-        decode_open(a, p, n, &sh, (struct decode_row *)(memory + a->row_offset));
-    }
-    __syncthreads();
-    const struct seq *const s = &sh.seq;
-    const int rows = sh.rows;
-    if (split == 0 && s->len_q < s->rows && rows >= 0)
-        decode_write_dead(p, s, kv_head);
-    if (rows <= 0)
-        return;
-    const int live = decode_live_splits(a, &sh.range);
-    if (split > 0 && split >= live)
+    if (!decode_enter(a, p, &sh, (struct decode_row *)(memory + a->row_offset), &x))
         return;
 
+    const struct seq *const s = &sh.seq;
+    const int rows = sh.rows, kv_head = x.kv_head;
     struct decode_work c = { a, p, &sh, decode_lane_of(rows) };
     const struct decode_lane &t = c.t;
     c.slot_bytes = DECODE_UNIT * (a->k_pitch + a->v_pitch);
-    c.depth = a->stages * t.tiles < DECODE_MAX_DEPTH ? a->stages * t.tiles : DECODE_MAX_DEPTH;
-    c.ring = t.group * (a->stages * t.tiles * c.slot_bytes);
-    const struct decode_range part = decode_share(a, &sh.range, split);
+    c.depth = a->stages * t.tiles;
+    c.ring = t.group * (c.depth * c.slot_bytes);
+    const struct decode_range part = decode_share(a, &sh.range, x.split);
     c.first = part.first + t.group;
     c.step = t.groups;
     c.mine = part.units > t.group ? (part.units - t.group + t.groups - 1) >> t.groups_log2 : 0;
@@ -287,15 +325,15 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     c.v = decode_source_of<BYTES>(a, p, &p->v, s, kv_head, (int)p->dv, a->v_copies, a->v_lanes, a->v_pitch, t.rank,
                                   t.threads);
 #pragma unroll 1
-    for (int x = 0; x < c.depth; x++) {
-        if (x < c.mine)
-            decode_start<BYTES>(c, x, decode_find<BYTES>(c, x), c.ring + x * c.slot_bytes);
-        if (x == 0)
+    for (int u = 0; u < c.depth; u++) {
+        if (u < c.mine)
+            decode_start<BYTES>(c, u, decode_find<BYTES>(c, u), c.ring + u * c.slot_bytes);
+        if (u == 0)
             decode_load_q<T, BYTES>(a, p, s, kv_head, rows, t.tiles, q);
         cp_async_commit();
     }
-    if (threadIdx.x == 0 && word && live > 1)
-        arrive_prepare(word, arrived, a->tag);
+    if (threadIdx.x == 0 && x.word && x.live > 1)
+        arrive_prepare(x.word, x.arrived, a->tag);
     if (score_has_terms(p) || part.first * DECODE_UNIT < sh.max_begin ||
         (part.first + part.units) * DECODE_UNIT > sh.min_end)
         decode_setup(p, &sh, kv_head, rows);
@@ -306,10 +344,7 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     float *const merge = (float *)memory;
     decode_walk<T, BYTES, NV>(c, q, merge, pitch, rows);
     __syncthreads();
-    decode_hand_out<BYTES>(a, p, &sh, t, kv_head, live > 1 ? (int64_t)index * a->part_rows : -1, merge, pitch, rows);
-    if (word && live > 1 && arrive_last(word, live))
-        for (int r = t.warp; r < rows; r += t.warps)
-            decode_join_row(a, p, s, kv_head, r, (int64_t)item * a->num_splits * a->part_rows + r, live);
+    decode_leave<BYTES>(a, p, &sh, x, t, merge, 16, pitch, rows);
 }
 
 #endif

@@ -28,8 +28,8 @@ int32_t qattn__sm80_decode_load(const struct problem *p);
 /* Launches; `workspace` holds qattn__sm80_decode_workspace(p) bytes, 256-byte aligned, or is NULL where that is 0. */
 int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_stream stream);
 
-/* Keys of a unit; warps of a block; ring slots of a key group; elements that rows are padded to in shared memory. */
-enum { DECODE_UNIT = 16, DECODE_MAX_WARPS = 4, DECODE_MAX_DEPTH = 16, DECODE_STEP = 64 };
+/* Keys of a unit; warps of a block; elements that rows are padded to in shared memory. */
+enum { DECODE_UNIT = 16, DECODE_MAX_WARPS = 4, DECODE_STEP = 64 };
 /* decode_direct.cuh: rows it takes, warps of a block, blocks a multiprocessor. */
 enum { DIRECT_ROWS = 8, DIRECT_WARPS = 4, DIRECT_BLOCKS = 2 };
 /* Of shared memory: what the kernel keeps of a row; what a block costs beside all it asks for; that and what the kernel
