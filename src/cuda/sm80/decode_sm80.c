@@ -16,8 +16,8 @@
 enum {
     WARPS = 4, STAGES = 3,          /* of a block; units under way for each warp */
     MAX_SPLITS = 256,               /* that are chosen here */
-    JOIN_ROWS = 16,                  /* whose parts one block adds at once */
-    MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances */
+    JOIN_ROWS = 16,                 /* whose parts one block adds at once */
+    MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances over 16 bits */
     MAX_KEYS = INT_MAX - 1024
 };
 

@@ -57,7 +57,7 @@ struct decode_sm80_args {
     int32_t q_offset, row_offset;       /* of Q and of what is known of rows, in shared memory */
 };
 
-/* Kernels (struct decode_sm80_args, struct problem_param): columns of O 128 or 256 */
+/* Kernels (struct decode_sm80_args, struct problem_param): columns of O 128 or 256; k and v of 8 bits: 256 for all */
 const void *qattn__decode_f16(bool bytes, bool wide);
 const void *qattn__decode_bf16(bool bytes, bool wide);
 const void *qattn__decode_direct_f16(bool narrow);      /* columns 64, else 128 */

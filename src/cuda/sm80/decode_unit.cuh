@@ -150,9 +150,21 @@ __device__ __forceinline__ constexpr float decode_lift(__nv_bfloat16) { return 0
 __device__ __forceinline__ constexpr float decode_lowered(__half) { return 1.0f / 4096.0f; }
 __device__ __forceinline__ constexpr float decode_lowered(__nv_bfloat16) { return 1.0f; }
 
+/* O of the lane's two rows times `keep` of them. BYTES 1 has one NV for all widths. */
+template <int BYTES, int NV>
+__device__ __forceinline__ void decode_rescale(const struct problem *p, decode_state<NV> *w, const float *keep)
+{
+#pragma unroll
+    for (int x = 0; x < 4 * NV; x++) {
+        if (BYTES == 1 && x % 32 == 0 && p->dv <= 2 * x)
+            break;
+        w->o[x >> 2][x & 3] *= keep[x >> 1 & 1];
+    }
+}
+
 /* Scores to probabilities; m, l and o are brought to the new maximum. */
-template <class T, int NV>
-__device__ __forceinline__ void decode_softmax(decode_state<NV> *w, float (*s)[4])
+template <class T, int BYTES, int NV>
+__device__ __forceinline__ void decode_softmax(const struct problem *p, decode_state<NV> *w, float (*s)[4])
 {
     float top[2];
 #pragma unroll
@@ -165,11 +177,7 @@ __device__ __forceinline__ void decode_softmax(decode_state<NV> *w, float (*s)[4
     }
     if (__any_sync(0xFFFFFFFFu, top[0] != w->m[0] || top[1] != w->m[1])) {
         const float keep[2] = { exp_below(w->m[0], top[0]), exp_below(w->m[1], top[1]) };
-#pragma unroll
-        for (int b = 0; b < NV; b++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                w->o[b][e] *= keep[e >> 1];
+        decode_rescale<BYTES, NV>(p, w, keep);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             w->l[half] *= keep[half];
@@ -208,11 +216,7 @@ __device__ __forceinline__ void decode_scale_p(const struct problem *p, const st
     top[0] = lanes_max<4>(top[0]);
     top[1] = lanes_max<4>(top[1]);
     const float keep[2] = { w->unit[0] / top[0], w->unit[1] / top[1] }, inverse[2] = { 1.0f / top[0], 1.0f / top[1] };
-#pragma unroll
-    for (int b = 0; b < NV; b++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            w->o[b][e] *= keep[e >> 1];
+    decode_rescale<1, NV>(p, w, keep);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         w->unit[half] = top[half];
@@ -372,7 +376,7 @@ __device__ __forceinline__ void decode_unit(const struct decode_sm80_args *a, co
         for (int x = 0; x < 4 * KEY_BLOCKS; x++)
             seen |= (s[x >> 2][x & 3] == minus_infinity() ? 0u : 1u) << x;
     }
-    decode_softmax<T, NV>(w, s);
+    decode_softmax<T, BYTES, NV>(p, w, s);
     const bool scaled = BYTES == 1 && has_key_descale(&p->v_descale);
     if (scaled)
         decode_scale_p<T, NV>(p, &sh->seq, kv_head, j0, t.lane, w, s);

@@ -6,8 +6,7 @@
 const void *qattn__decode_bf16(bool bytes, bool wide)
 {
     if (bytes)
-        return wide ? (const void *)decode_kernel<__nv_bfloat16, 1, 32>
-                    : (const void *)decode_kernel<__nv_bfloat16, 1, 16>;
+        return (const void *)decode_kernel<__nv_bfloat16, 1, 32>;
     return wide ? (const void *)decode_kernel<__nv_bfloat16, 2, 32> : (const void *)decode_kernel<__nv_bfloat16, 2, 16>;
 }
 

@@ -6,7 +6,7 @@
 const void *qattn__decode_f16(bool bytes, bool wide)
 {
     if (bytes)
-        return wide ? (const void *)decode_kernel<__half, 1, 32> : (const void *)decode_kernel<__half, 1, 16>;
+        return (const void *)decode_kernel<__half, 1, 32>;
     return wide ? (const void *)decode_kernel<__half, 2, 32> : (const void *)decode_kernel<__half, 2, 16>;
 }
 
