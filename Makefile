@@ -114,17 +114,19 @@ CPU_ISA_SRC := \
 CUDA_SRC := src/cuda/device.c src/cuda/context.c src/cuda/launch.c src/cuda/workspace.c src/cuda/pointers.c \
   $(addprefix src/cuda/simt/, simt.c flash_simt.c gemm_simt.c softmax_simt.c gqa_simt.c merge_simt.c) \
   $(addprefix src/cuda/sm80/, sm80.c flash_sm80.c decode_sm80.c tf32_sm80.c gemm_sm80.c gqa_sm80.c)
-SIMT_KERNELS := flash_f32_simt.cu flash_simt_combine.cu gemm_simt_kernels.cu gemm_f32_simt.cu softmax_simt_kernels.cu \
-  merge_simt_kernels.cu widen_simt.cu \
-  $(addprefix inst/, flash_simt_f32.cu flash_simt_f16.cu flash_simt_bf16.cu flash_simt_byte.cu)
-# sm80: attention in one pass, decode, f32 through TF32, products
-SM80_FLASH  := $(addprefix inst/flash_sm80_, f16_64.cu f16_128.cu f16_128_terms.cu f16_256.cu bf16_64.cu bf16_128.cu \
-  bf16_128_terms.cu bf16_256.cu)
-SM80_DECODE := decode_combine.cu $(addprefix inst/, decode_f16.cu decode_bf16.cu)
+# The longest to compile first, and kernels before all else, so that all cores end together.
+SIMT_FLASH  := $(addprefix inst/flash_simt_, byte.cu f32.cu bf16.cu f16.cu)
+SIMT_OTHERS := softmax_simt_kernels.cu gemm_simt_kernels.cu flash_f32_simt.cu gemm_f32_simt.cu flash_simt_combine.cu \
+  merge_simt_kernels.cu widen_simt.cu
+# sm80: attention in one pass, f32 through TF32, products, decode
+SM80_FLASH  := $(addprefix inst/flash_sm80_, bf16_128.cu f16_128.cu bf16_64.cu f16_64.cu bf16_128_terms.cu f16_128_terms.cu \
+  bf16_256.cu f16_256.cu)
 SM80_TF32   := inst/tf32_3x.cu inst/tf32_1x.cu
-SM80_GEMM   := $(addprefix inst/, gemm_f16.cu gemm_bf16.cu gemm_tf32.cu)
-CUDA_KERNELS := $(addprefix src/cuda/simt/, $(SIMT_KERNELS)) \
-  $(addprefix src/cuda/sm80/, $(SM80_FLASH) $(SM80_DECODE) $(SM80_TF32) $(SM80_GEMM))
+SM80_GEMM   := $(addprefix inst/, gemm_tf32.cu gemm_bf16.cu gemm_f16.cu)
+SM80_DECODE := $(addprefix inst/, decode_bf16.cu decode_f16.cu) decode_combine.cu
+CUDA_KERNELS := $(addprefix src/cuda/simt/, $(SIMT_FLASH)) \
+  $(addprefix src/cuda/sm80/, $(SM80_FLASH) $(SM80_TF32) $(SM80_GEMM) $(SM80_DECODE)) \
+  $(addprefix src/cuda/simt/, $(SIMT_OTHERS))
 
 # ---------------------------------------------------------------- flags
 
@@ -170,15 +172,19 @@ ISA_generic := -DQATTN_ISA_GENERIC
 ISA_avx2    := -DQATTN_ISA_AVX2 -mavx2 -mfma -mf16c
 ISA_avx512  := -DQATTN_ISA_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 
-GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_80,code=compute_80
+# PTX of 80 is made once and assembled for each of CUDA_ARCHS: to make 90a's PTX too takes a quarter of the build's time,
+# and but for how bf16 is widened the instructions are the same. OWN_PTX: files that use what later PTX alone has.
+OWN_PTX := src/cuda/sm80/decode_combine.cu src/cuda/sm80/inst/decode_%
+PTX_80  := -gencode arch=compute_80,code=compute_80
+GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_80,code=sm_$(a)) $(PTX_80)
+GENCODE_OWN := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(PTX_80)
 NVFLAGS := -std=c++17 -O3 $(if $(filter 1,$(DEBUG)),-lineinfo) -ccbin $(CXX) \
   -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions --Werror cross-execution-space-call -Iinclude -Isrc \
-  -DQATTN_CUDA=1 \
-  --compress-mode=size $(GENCODE)
+  -DQATTN_CUDA=1 --compress-mode=size
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
 
 HASH_OF := $(CC) $(shell $(CC) -dumpfullversion -dumpversion) $(CXX) $(BASE) $(OPT) $(CPU_OPT) $(CFLAGS) $(CPPFLAGS) \
-  $(LDFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVFLAGS) $(realpath $(CUDA_HOME)))
+  $(LDFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVFLAGS) $(GENCODE) $(OWN_PTX) $(realpath $(CUDA_HOME)))
 HASH  := $(shell printf '%s' '$(subst ','\'',$(HASH_OF))' | sha1sum | cut -c1-8)
 BUILD := build/$(KIND)-$(HASH)
 OUT   := $(BUILD)/lib
@@ -195,8 +201,8 @@ endif
 
 PLAIN_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(CORE_SRC) $(REF_SRC) $(CPU_SRC))
 ISA_OBJ   := $(foreach isa,$(ISAS),$(patsubst %.c,$(BUILD)/%.$(isa).o,$(CPU_ISA_SRC)))
-CUDA_OBJ  := $(if $(filter 1,$(CUDA)),$(patsubst %,$(BUILD)/%.o,$(basename $(CUDA_SRC) $(CUDA_KERNELS))))
-LIB_OBJ   := $(PLAIN_OBJ) $(ISA_OBJ) $(CUDA_OBJ)
+CUDA_OBJ  := $(if $(filter 1,$(CUDA)),$(patsubst %,$(BUILD)/%.o,$(basename $(CUDA_KERNELS) $(CUDA_SRC))))
+LIB_OBJ   := $(CUDA_OBJ) $(ISA_OBJ) $(PLAIN_OBJ)
 
 ## all: the libraries and qattn.pc, into lib/ (default; same as lib, with the CUDA part if nvcc is there)
 .PHONY: all lib static
@@ -256,7 +262,8 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 $(BUILD)/%.o: %.cu
 	$(say) NVCC $<
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVFLAGS) -Xptxas -v -MMD -MP -c $< -o $@ 2> $@.log || { cat $@.log; exit 1; }
+	$(Q)$(NVCC) $(NVFLAGS) $(if $(filter $(OWN_PTX),$<),$(GENCODE_OWN),$(GENCODE)) -Xptxas -v -MMD -MP -c $< -o $@ \
+	  2> $@.log || { cat $@.log; exit 1; }
 	$(Q)grep -vE '^ptxas info|^ *[0-9]+ bytes stack frame' $@.log || :
 
 # Rewritten only when its text changes: PREFIX and friends are not part of the hash.
