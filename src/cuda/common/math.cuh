@@ -62,6 +62,18 @@ __device__ __forceinline__ bool is_finite(float x)
     return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u;
 }
 
+/* index, divided by `by`; the remainder is returned. Most divisions fit 32 bits, which is four times as fast. */
+__device__ __forceinline__ int64_t split_index(int64_t *index, int64_t by)
+{
+    const int64_t x = *index;
+    if (((x | by) >> 31) == 0) {
+        *index = (uint32_t)x / (uint32_t)by;
+        return (uint32_t)x % (uint32_t)by;
+    }
+    *index = x / by;
+    return x % by;
+}
+
 /* A hidden key's probability is stored as -0: it adds nothing to a finite sum, and where a value is not finite
  * the sign tells it from the +0 of a visible key whose probability underflowed. */
 __device__ __forceinline__ float hidden_p(void) { return -0.0f; }

@@ -204,7 +204,7 @@ __device__ __forceinline__ void gemm_f32_four(const float *a, const float *b, in
 }
 
 /* Beside the fast way of gemm_f32_write, out of its code. */
-static __device__ __noinline__ void gemm_f32_put(const struct gemm_simt_args *a, char *c, int64_t m, int64_t n,
+static __device__ __noinline__ void gemm_f32_put(const struct gemm_args *a, char *c, int64_t m, int64_t n,
                                                  float4 four, float scale)
 {
     const float values[4] = { four.x, four.y, four.z, four.w };
@@ -212,11 +212,11 @@ static __device__ __noinline__ void gemm_f32_put(const struct gemm_simt_args *a,
 }
 
 template <bool factors>
-__device__ __forceinline__ void gemm_f32_write(const struct gemm_simt_args *a, const struct gemm_work &w,
+__device__ __forceinline__ void gemm_f32_write(const struct gemm_args *a, const struct gemm_work &w,
                                                const struct gemm_f32_lane &at, float (*sum)[8])
 {
     char *const c = a->c + (w.batch * a->c_batch + w.head * a->c_head) * a->c_itemsize;
-    const bool fast = a->c_fours && w.n0 + GEMM_COLUMNS <= a->n;
+    const bool fast = a->c_vectors && w.n0 + GEMM_COLUMNS <= a->n;
     const int there = (int)min(a->m - w.m0, (int64_t)GEMM_ROWS);
     float *to = (float *)(void *)c + (w.m0 + at.row) * a->c_row + w.n0 + at.column;
 #pragma unroll
@@ -241,13 +241,6 @@ __device__ __forceinline__ void gemm_f32_write(const struct gemm_simt_args *a, c
     }
 }
 
-/* Some row of the tile has hidden keys among those it sees by position: its factor is marked with a sign. */
-__device__ __forceinline__ bool gemm_f32_marked(const struct gemm_simt_args *a, const struct gemm_work &w)
-{
-    const int64_t m = w.m0 + threadIdx.x;
-    return m < a->m && __float_as_int(a->factors[(w.batch * a->heads + w.head) * a->m + m]) < 0;
-}
-
 /* An item as its multiplication needs it. */
 struct gemm_f32_item { struct gemm_work w; int64_t first, steps, all_begin, all_end; };
 enum { GEMM_F32_ITEMS = 4 };    /* begun and not done: one at work, and a step's each for two ahead */
@@ -262,22 +255,16 @@ struct gemm_f32_feed {
 };
 
 /* Begins the block's next item that has work, if there is any: then coming > 0. */
-__device__ __forceinline__ void gemm_f32_begin(const struct gemm_simt_args *a, const struct problem *p, int way,
+__device__ __forceinline__ void gemm_f32_begin(const struct gemm_args *a, const struct problem *p, int way,
                                                struct gemm_f32_feed *f, struct gemm_f32_item *items)
 {
     for (; f->index < a->work; f->index += gridDim.x) {
         const struct gemm_work w = gemm_work_of(a, f->index, GEMM_ROWS);
-        struct gemm_keys keys = { 0, a->k, 0, a->k };
-        if (a->cut)
-            keys = gemm_keys_of(p, w.batch, w.m0, GEMM_ROWS);
-        if (a->cut && a->range == RANGE_SCORES) {
-            if (keys.begin == keys.end || keys.end <= w.n0 || keys.begin >= w.n0 + GEMM_COLUMNS)
-                continue;
-            keys.begin = 0;
-            keys.end = a->k;
-        }
+        struct gemm_keys keys;
+        if (!gemm_keys_of_item(a, p, w, GEMM_ROWS, &keys))
+            continue;
         int64_t b_head = w.head;
-        gemm_divide_by(&b_head, a->b_head_div);
+        split_index(&b_head, a->b_head_div);
         const int64_t start = keys.begin / TILE_K * TILE_K;
         f->a = (const float *)a->a.data + w.batch * a->a.batch + w.head * a->a.head + w.m0 * a->a.row + start * a->a.k +
                gemm_f32_first_a(a->a.vectors, a->a.row);
@@ -297,7 +284,7 @@ __device__ __forceinline__ void gemm_f32_begin(const struct gemm_simt_args *a, c
 }
 
 /* Starts the copies of the next step into the stage at `to`. */
-__device__ __forceinline__ void gemm_f32_bring(const struct gemm_simt_args *a, int way, struct gemm_f32_feed *f,
+__device__ __forceinline__ void gemm_f32_bring(const struct gemm_args *a, int way, struct gemm_f32_feed *f,
                                                uint32_t to)
 {
     const int ks = !f->some ? 0 : f->coming < TILE_K ? (int)f->coming : TILE_K;
@@ -322,12 +309,12 @@ __device__ __forceinline__ void gemm_f32_take_out(const float *a, float *b, cons
  * written, the next one's first steps are on their way. */
 template <bool hiding>
 static __global__ void __launch_bounds__(GEMM_F32_THREADS, 2)
-gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
+gemm_f32_simt_kernel(const __grid_constant__ struct gemm_args args,
                      const __grid_constant__ struct problem_param packed)
 {
     extern __shared__ __align__(16) float gemm_f32_shared[];
     __shared__ struct gemm_f32_item items[GEMM_F32_ITEMS];
-    const struct gemm_simt_args *const a = &args;
+    const struct gemm_args *const a = &args;
     const struct gemm_f32_lane at = gemm_f32_lane_of();
     const int way = !a->b.vectors ? WAY_ELEMENTS : a->b.along_k ? WAY_TRANSPOSE : WAY_LINES;
     struct gemm_f32_feed feed = { NULL, NULL, 0, blockIdx.x, 0, 0, 0, false };
@@ -350,7 +337,7 @@ gemm_f32_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
                 left = item->steps;
                 keys = (struct gemm_keys){ item->first, 0, item->all_begin, item->all_end };
                 if constexpr (hiding)
-                    marked = __syncthreads_or(gemm_f32_marked(a, item->w));
+                    marked = __syncthreads_or(gemm_marked(a, item->w));
 #pragma unroll
                 for (int x = 0; x < 128; x++)
                     sum[x / 8][x % 8] = 0.0f;

@@ -26,7 +26,7 @@ bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k
 bool qattn__gemm_hides(const struct problem *p) { return p->causal || p->window || p->seqused_q || p->seqused_k; }
 
 /* Fills in tiles, work and how operands are read. */
-static bool count_items(struct gemm_simt_args *a, bool few)
+static bool count_items(struct gemm_args *a, bool few)
 {
     a->m_tiles = blocks_of(a->m, few ? GEMM_FEW_ROWS : GEMM_ROWS);
     a->n_tiles = blocks_of(a->n, GEMM_COLUMNS);
@@ -34,14 +34,14 @@ static bool count_items(struct gemm_simt_args *a, bool few)
     a->b.along_k = lies_along_k(&a->b);
     a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
     a->b.vectors = a->b.along_k ? a->b.k == 1 || a->k == 1 : qattn__gemm_has_vectors(&a->b, false, a->n);
-    a->c_fours = a->c_dtype == QATTN_DTYPE_F32 && a->c_column == 1 && a->beta == 0.0f && a->c_row % 4 == 0 &&
+    a->c_vectors = a->c_dtype == QATTN_DTYPE_F32 && a->c_column == 1 && a->beta == 0.0f && a->c_row % 4 == 0 &&
                  a->c_head % 4 == 0 && a->c_batch % 4 == 0 && (uintptr_t)a->c % 16 == 0;
     return !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
            !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
            !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);
 }
 
-int32_t qattn__simt_gemm(struct gemm_simt_args *a, const struct problem *p, qattn_stream stream)
+int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_stream stream)
 {
     struct problem_param packed;
     const bool few = a->m <= 2 * GEMM_FEW_ROWS, hiding = a->range == RANGE_VALUES;
@@ -72,7 +72,7 @@ int32_t qattn__simt_matmul(const struct problem *p, qattn_stream stream)
 {
     const int n_axis = p->op == OP_MATMUL_NT ? 2 : 3, k_axis = 5 - n_axis;
     const struct view *const a = &p->a, *const b = &p->b, *const c = &p->c;
-    struct gemm_simt_args args = {
+    struct gemm_args args = {
         .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
         .b_head_div = p->b_head_div,
         .a = { .data = a->data, .batch = a->stride[0], .head = a->stride[1], .row = a->stride[2], .k = a->stride[3],

@@ -23,7 +23,7 @@ struct gemm_operand {
 /* Attention's products leave out what no row sees. */
 enum gemm_range { RANGE_ALL, RANGE_SCORES, RANGE_VALUES };
 
-struct gemm_simt_args {
+struct gemm_args {
     int64_t work;               /* items: batch * heads * m_tiles * n_tiles */
     int64_t heads, batch, m, n, k, m_tiles, n_tiles, b_head_div;
     struct gemm_operand a, b;
@@ -32,12 +32,12 @@ struct gemm_simt_args {
     int32_t c_dtype, c_itemsize;
     float   alpha, beta;        /* beta 0: C is not read */
     int32_t range;              /* enum gemm_range */
-    int32_t c_fours;            /* four neighbours of a row of f32 can be stored at once */
+    int32_t c_vectors;          /* simt: f32, sm80: all types; rows of C can be stored 16 bytes at once, and are not read */
     const float *factors;       /* RANGE_VALUES: [batch][head][m], factors of C's rows; see softmax_simt.h */
     int32_t cut, reserved0;     /* the range leaves something out */
 };
 
-/* Kernels (struct gemm_simt_args, struct problem_param), C tiles of 128 x 128 or, `few`, 16 x 128.
+/* Kernels (struct gemm_args, struct problem_param), C tiles of 128 x 128 or, `few`, 16 x 128.
  * hiding: for RANGE_VALUES, where A is P in f32. NULL: no such pair of types, or f32 with many rows
  * and not hiding. */
 enum { GEMM_ROWS = 128, GEMM_FEW_ROWS = 16, GEMM_COLUMNS = 128, GEMM_THREADS = 256,
@@ -53,7 +53,7 @@ bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t
 /* Whether lines of B's tile should run along k: what can be copied 16 bytes at a time, else what lies closer. */
 bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k);
 
-int32_t qattn__simt_gemm(struct gemm_simt_args *args, const struct problem *p, qattn_stream stream);
+int32_t qattn__simt_gemm(struct gemm_args *args, const struct problem *p, qattn_stream stream);
 
 #ifdef __cplusplus
 }

@@ -37,7 +37,7 @@
 #include "cuda/simt/tile_simt.cuh"
 
 template <int RM>
-__device__ __forceinline__ void gemm_write(const struct gemm_simt_args *a, const struct gemm_work &w, int ty, int tx,
+__device__ __forceinline__ void gemm_write(const struct gemm_args *a, const struct gemm_work &w, int ty, int tx,
                                            float (*sum)[8])
 {
     char *const c = a->c + (w.batch * a->c_batch + w.head * a->c_head) * a->c_itemsize;
@@ -71,7 +71,7 @@ template <int RM> __device__ __forceinline__ void gemm_end_chain(float (*chain)[
 /* hiding: P V, where a step with a value that is not finite needs the second loop. */
 template <class TA, class TB, int RM, bool hiding>
 static __global__ void __launch_bounds__(GEMM_THREADS, hiding && sizeof(TB) == 4 && RM == 8 ? 1 : 2)
-gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
+gemm_simt_kernel(const __grid_constant__ struct gemm_args args,
                  const __grid_constant__ struct problem_param packed)
 {
     constexpr bool chains = hiding && sizeof(TB) == 4;
@@ -80,7 +80,7 @@ gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
     constexpr int a_loads = tile_share<rows>::loads, b_loads = tile_share<GEMM_COLUMNS>::loads;
     __shared__ __align__(16) float a_shared[2 * a_floats];
     __shared__ __align__(16) float b_shared[2 * b_floats];
-    const struct gemm_simt_args *const a = &args;
+    const struct gemm_args *const a = &args;
     const struct problem *const p = problem_of(&packed);
     int tx, ty;
     tile_deal(&ty, &tx);
@@ -89,18 +89,9 @@ gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct gemm_work w = gemm_work_of(a, index, rows);
-        int64_t begin = 0, end = a->k;
-        if (a->cut) {
-            const struct gemm_keys keys = gemm_keys_of(p, w.batch, w.m0, rows);
-            begin = keys.begin;
-            end = keys.end;
-        }
-        if (a->cut && a->range == RANGE_SCORES) {
-            if (begin == end || end <= w.n0 || begin >= w.n0 + GEMM_COLUMNS)
-                continue;
-            begin = 0;
-            end = a->k;
-        }
+        struct gemm_keys keys;
+        if (!gemm_keys_of_item(a, p, w, rows, &keys))
+            continue;
         float sum[RM][8], chain[RM][8], a_staged[a_loads], b_staged[b_loads];
         uint32_t low[RM][4];
 #pragma unroll
@@ -111,12 +102,12 @@ gemm_simt_kernel(const __grid_constant__ struct gemm_simt_args args,
                 low[r][c / 2] = 0;
             }
 
-        const int64_t start = begin / TILE_K * TILE_K, a_rows = a->m - w.m0, b_rows = a->n - w.n0;
+        const int64_t start = keys.begin / TILE_K * TILE_K, a_rows = a->m - w.m0, b_rows = a->n - w.n0;
         const TA *a_at = (const TA *)a->a.data + w.batch * a->a.batch + w.head * a->a.head +
                          (w.m0 + a_lane.row) * a->a.row + (start + a_lane.k) * a->a.k;
         const TB *b_at = (const TB *)a->b.data + w.batch * a->b.batch + w.head / a->b_head_div * a->b.head +
                          (w.n0 + b_lane.row) * a->b.row + (start + b_lane.k) * a->b.k;
-        int64_t left = end - start;
+        int64_t left = keys.end - start;
         int half = 0, odd = (int)(start / TILE_K & 1);   /* odd: the step ends a chain */
         __syncthreads();                             /* the last item's readers are done */
         tile_fetch<TA, rows>(a_lane, a_at, a->a.row, a->a.k, a->a.dtype, a_rows, left, a_staged);

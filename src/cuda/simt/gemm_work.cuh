@@ -7,29 +7,18 @@
 
 #include "core/seq.h"
 #include "cuda/common/dtype.cuh"
+#include "cuda/common/math.cuh"
 #include "cuda/simt/gemm_simt.h"
 
 struct gemm_work { int64_t batch, head, m0, n0; };
 
-/* index, divided by `by`; the remainder is returned. Most divisions fit 32 bits, which is four times as fast. */
-__device__ __forceinline__ int64_t gemm_divide_by(int64_t *index, int64_t by)
-{
-    const int64_t x = *index;
-    if (((x | by) >> 31) == 0) {
-        *index = (uint32_t)x / (uint32_t)by;
-        return (uint32_t)x % (uint32_t)by;
-    }
-    *index = x / by;
-    return x % by;
-}
-
 /* The n tiles of one row of tiles run side by side; the last rows first (the longest ones under a causal mask). */
-__device__ __forceinline__ struct gemm_work gemm_work_of(const struct gemm_simt_args *a, int64_t index, int rows)
+__device__ __forceinline__ struct gemm_work gemm_work_of(const struct gemm_args *a, int64_t index, int rows)
 {
     struct gemm_work w;
-    w.n0 = gemm_divide_by(&index, a->n_tiles) * GEMM_COLUMNS;
-    w.head = gemm_divide_by(&index, a->heads);
-    w.batch = gemm_divide_by(&index, a->batch);
+    w.n0 = split_index(&index, a->n_tiles) * GEMM_COLUMNS;
+    w.head = split_index(&index, a->heads);
+    w.batch = split_index(&index, a->batch);
     w.m0 = (a->m_tiles - 1 - index) * rows;
     return w;
 }
@@ -56,14 +45,37 @@ __device__ __forceinline__ struct gemm_keys gemm_keys_of(const struct problem *p
     return keys;
 }
 
+/* Keys of an item's sums. False: RANGE_SCORES, and no row of the tile sees a key of its columns. */
+__device__ __forceinline__ bool gemm_keys_of_item(const struct gemm_args *a, const struct problem *p,
+                                                  const struct gemm_work &w, int rows, struct gemm_keys *keys)
+{
+    *keys = (struct gemm_keys){ 0, a->k, 0, a->k };
+    if (a->cut)
+        *keys = gemm_keys_of(p, w.batch, w.m0, rows);
+    if (a->cut && a->range == RANGE_SCORES) {
+        if (keys->begin == keys->end || keys->end <= w.n0 || keys->begin >= w.n0 + GEMM_COLUMNS)
+            return false;
+        keys->begin = 0;
+        keys->end = a->k;
+    }
+    return true;
+}
+
+/* Row m0 + thread of the tile has hidden keys among those it sees by position: its factor is marked with a sign. */
+__device__ __forceinline__ bool gemm_marked(const struct gemm_args *a, const struct gemm_work &w)
+{
+    const int64_t m = w.m0 + threadIdx.x;
+    return m < a->m && __float_as_int(a->factors[(w.batch * a->heads + w.head) * a->m + m]) < 0;
+}
+
 /* What the sums of row m are multiplied with. */
-__device__ __forceinline__ float gemm_scale(const struct gemm_simt_args *a, const struct gemm_work &w, int64_t m)
+__device__ __forceinline__ float gemm_scale(const struct gemm_args *a, const struct gemm_work &w, int64_t m)
 {
     return a->factors ? fabsf(a->factors[(w.batch * a->heads + w.head) * a->m + m]) : a->alpha;
 }
 
 /* scale value + beta C, at row m and column n of a matrix of C, if there is such a column. */
-__device__ __forceinline__ void gemm_put(const struct gemm_simt_args *a, char *c, int64_t m, int64_t n, float value,
+__device__ __forceinline__ void gemm_put(const struct gemm_args *a, char *c, int64_t m, int64_t n, float value,
                                          float scale)
 {
     if (n >= a->n)
@@ -78,10 +90,10 @@ __device__ __forceinline__ void gemm_put(const struct gemm_simt_args *a, char *c
 }
 
 /* Columns n .. n + 3. */
-__device__ __forceinline__ void gemm_put_four(const struct gemm_simt_args *a, char *c, int64_t m, int64_t n,
+__device__ __forceinline__ void gemm_put_four(const struct gemm_args *a, char *c, int64_t m, int64_t n,
                                               const float *values, float scale)
 {
-    if (a->c_fours && n + 4 <= a->n) {
+    if (a->c_vectors && n + 4 <= a->n) {
         float four[4];
 #pragma unroll
         for (int x = 0; x < 4; x++)

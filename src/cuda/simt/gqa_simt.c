@@ -102,11 +102,11 @@ static struct gemm_operand operand_of(const struct view *t, int row_axis)
                                   .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
 }
 
-static struct gemm_simt_args product(const struct gqa_call *c, const struct view *a, const struct view *b,
+static struct gemm_args product(const struct gqa_call *c, const struct view *a, const struct view *b,
                                      int b_row_axis, const struct view *out, enum gemm_range range)
 {
     const struct problem *const p = c->p;
-    return (struct gemm_simt_args){
+    return (struct gemm_args){
         .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group,
         .a = operand_of(a, 2), .b = operand_of(b, b_row_axis), .c = out->data,
         .c_batch = out->stride[0], .c_head = out->stride[1], .c_row = out->stride[2], .c_column = out->stride[3],
@@ -120,7 +120,7 @@ int32_t qattn__simt_gqa(const struct problem *p, qattn_stream stream)
     const bool all_scores = p->scores.dtype && p->scores_stage < 2;
     QATTN_TRY(widen_inputs(&c, stream));
 
-    struct gemm_simt_args scores = product(&c, &c.q, &c.k, 2, &c.s, all_scores ? RANGE_ALL : RANGE_SCORES);
+    struct gemm_args scores = product(&c, &c.q, &c.k, 2, &c.s, all_scores ? RANGE_ALL : RANGE_SCORES);
     scores.n = p->cap_k;
     scores.k = p->d;
     QATTN_TRY(qattn__simt_gemm(&scores, p, stream));
@@ -129,7 +129,7 @@ int32_t qattn__simt_gqa(const struct problem *p, qattn_stream stream)
                                          .factors = (float *)(void *)c.factors.data };
     QATTN_TRY(qattn__simt_softmax_rows(&softmax, p, stream));
 
-    struct gemm_simt_args values = product(&c, &c.s, &c.v, 3, &p->o, RANGE_VALUES);
+    struct gemm_args values = product(&c, &c.s, &c.v, 3, &p->o, RANGE_VALUES);
     values.n = p->dv;
     values.k = p->cap_k;
     values.factors = softmax.factors;

@@ -232,18 +232,6 @@ template <class T> __device__ __forceinline__ void softmax_set_written(struct so
                   ? (row->to + SOFTMAX_STEP - 1) / SOFTMAX_STEP * SOFTMAX_STEP : keys;
 }
 
-/* index, divided by `by`; the remainder is returned. Most divisions fit 32 bits, which is four times as fast. */
-__device__ __forceinline__ int64_t softmax_divide(int64_t *index, int64_t by)
-{
-    const int64_t x = *index;
-    if (((x | by) >> 31) == 0) {
-        *index = (uint32_t)x / (uint32_t)by;
-        return (uint32_t)x % (uint32_t)by;
-    }
-    *index = x / by;
-    return x % by;
-}
-
 /* Row `index` of the call. By eights, all heads of the first eight rows first: the products before
  * and after go the other way (gemm_work.cuh), so each finds in the L2 cache what was written last.
  * Else the last rows of a head first. */
@@ -254,13 +242,13 @@ __device__ void softmax_set_row(const struct softmax_simt_args *a, const struct 
     row->p = p;
     row->a = a;
     if (p->cap_q % SOFTMAX_ROWS == 0) {
-        row->i = softmax_divide(&index, SOFTMAX_ROWS);
-        row->h = softmax_divide(&index, p->hq);
-        row->n = softmax_divide(&index, p->n);
+        row->i = split_index(&index, SOFTMAX_ROWS);
+        row->h = split_index(&index, p->hq);
+        row->n = split_index(&index, p->n);
         row->i += index * SOFTMAX_ROWS;
     } else {
-        row->i = p->cap_q - 1 - softmax_divide(&index, p->cap_q);
-        row->h = softmax_divide(&index, p->hq);
+        row->i = p->cap_q - 1 - split_index(&index, p->cap_q);
+        row->h = split_index(&index, p->hq);
         row->n = index;
     }
     const struct seq s = seq_get(p, row->n);

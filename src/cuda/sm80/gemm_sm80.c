@@ -30,14 +30,14 @@ struct gemm_operand qattn__sm80_gemm_operand(const struct view *t, int row_axis)
                                   .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
 }
 
-static bool has_rows(const struct gemm_sm80_args *a)
+static bool has_rows(const struct gemm_args *a)
 {
     const int64_t piece = 16 / a->c_itemsize;
     return a->c_column == 1 && a->beta == 0.0f && a->c_row % piece == 0 && a->c_head % piece == 0 &&
            a->c_batch % piece == 0 && (uintptr_t)a->c % 16 == 0;
 }
 
-static bool count_items(struct gemm_sm80_args *a)
+static bool count_items(struct gemm_args *a)
 {
     a->m_tiles = blocks_of(a->m, GEMM_SM80_ROWS);
     a->n_tiles = blocks_of(a->n, GEMM_SM80_COLUMNS);
@@ -55,13 +55,13 @@ static const void *kernel_of(int32_t dtype, int32_t precision, bool b_along_k, b
     }
 }
 
-int32_t qattn__sm80_gemm_part(struct gemm_sm80_args *a, const struct problem *p, qattn_stream stream)
+int32_t qattn__sm80_gemm_part(struct gemm_args *a, const struct problem *p, qattn_stream stream)
 {
     struct problem_param packed;
     const bool hiding = a->range == RANGE_VALUES, b_along_k = !hiding && qattn__gemm_runs_along_k(&a->b, a->n, a->k);
     a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
     a->b.vectors = qattn__gemm_has_vectors(&a->b, b_along_k, b_along_k ? a->k : a->n);
-    a->c_rows = has_rows(a);
+    a->c_vectors = has_rows(a);
     a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
     QATTN_REQUIRE(count_items(a), QATTN_ERR_UNSUPPORTED_SHAPE, "the product of batches, heads and tiles is above 2^63");
     problem_pack(&packed, p);
@@ -73,7 +73,7 @@ int32_t qattn__sm80_gemm_part(struct gemm_sm80_args *a, const struct problem *p,
 int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream)
 {
     const struct view *const a = &p->a, *const c = &p->c;
-    struct gemm_sm80_args args = {
+    struct gemm_args args = {
         .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
         .b_head_div = p->b_head_div,
         .a = qattn__sm80_gemm_operand(a, 2), .b = qattn__sm80_gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),

@@ -65,33 +65,6 @@ template <int kind> __device__ __forceinline__ uint32_t gemm_not_finite(uint32_t
 /* 0x8000 -> 0xFFFF in both halves. */
 __device__ __forceinline__ uint32_t gemm_spread(uint32_t bits) { return (bits >> 15) * 0xFFFFu; }
 
-/* ---------------------------------------------------------------- work */
-
-struct gemm_item { int64_t batch, head, m0, n0; };
-
-/* index, divided by `by`; the remainder is returned. Most divisions fit 32 bits, which is four times as fast. */
-__device__ __forceinline__ int64_t gemm_divide(int64_t *index, int64_t by)
-{
-    const int64_t x = *index;
-    if (((x | by) >> 31) == 0) {
-        *index = (uint32_t)x / (uint32_t)by;
-        return (uint32_t)x % (uint32_t)by;
-    }
-    *index = x / by;
-    return x % by;
-}
-
-/* The n tiles of one row of tiles run side by side; the last rows first (the longest ones under a causal mask). */
-__device__ __forceinline__ struct gemm_item gemm_item_of(const struct gemm_sm80_args *a, int64_t index)
-{
-    struct gemm_item w;
-    w.n0 = gemm_divide(&index, a->n_tiles) * GEMM_SM80_COLUMNS;
-    w.head = gemm_divide(&index, a->heads);
-    w.batch = gemm_divide(&index, a->batch);
-    w.m0 = (a->m_tiles - 1 - index) * GEMM_SM80_ROWS;
-    return w;
-}
-
 /* ---------------------------------------------------------------- memory to shared memory */
 
 template <int pieces> __device__ __forceinline__ uint32_t gemm_place(int line, int piece)
@@ -336,7 +309,7 @@ __device__ __forceinline__ float gemm_scaled(bool attention, float value, float 
     return attention ? __fadd_rn(value, 0.0f) : value;
 }
 
-__device__ __forceinline__ void gemm_store_one(const struct gemm_sm80_args *a, char *to, float value, float scale)
+__device__ __forceinline__ void gemm_store_one(const struct gemm_args *a, char *to, float value, float scale)
 {
     value = gemm_scaled(a->factors, value, scale);
     if (a->beta != 0.0f)
@@ -347,7 +320,7 @@ __device__ __forceinline__ void gemm_store_one(const struct gemm_sm80_args *a, c
 /* The warp's 64 x 64 results through shared memory, so that whole rows leave 16 bytes a lane. The
  * rows there are 8 elements longer than their 64, against conflicts of banks. */
 template <int kind>
-__device__ __forceinline__ void gemm_write_rows(const struct gemm_sm80_args *a, char *c, int64_t row, int64_t column,
+__device__ __forceinline__ void gemm_write_rows(const struct gemm_args *a, char *c, int64_t row, int64_t column,
                                                 const float *scales, float (*sum)[8][4])
 {
     typedef typename gemm_element<kind>::type type;
@@ -381,7 +354,7 @@ __device__ __forceinline__ void gemm_write_rows(const struct gemm_sm80_args *a, 
 }
 
 template <int kind>
-__device__ __forceinline__ void gemm_write(const struct gemm_sm80_args *a, const struct gemm_item *w,
+__device__ __forceinline__ void gemm_write(const struct gemm_args *a, const struct gemm_work *w,
                                            const struct gemm_lane *lane, float (*sum)[8][4])
 {
     const int l = threadIdx.x & 31;
@@ -395,7 +368,7 @@ __device__ __forceinline__ void gemm_write(const struct gemm_sm80_args *a, const
         if (a->factors)
             scales[x] = m < a->m ? fabsf(a->factors[(w->batch * a->heads + w->head) * a->m + m]) : 0.0f;
     }
-    if (a->c_rows && column + 64 <= a->n) {
+    if (a->c_vectors && column + 64 <= a->n) {
         gemm_write_rows<kind>(a, c, row, column, scales, sum);
         return;
     }
@@ -417,40 +390,27 @@ __device__ __forceinline__ void gemm_write(const struct gemm_sm80_args *a, const
 
 /* ---------------------------------------------------------------- kernel */
 
-/* Some row of the tile has hidden keys among those it sees by position: its factor is marked with a sign. */
-__device__ __forceinline__ bool gemm_marked(const struct gemm_sm80_args *a, const struct gemm_item *w)
-{
-    const int64_t m = w->m0 + threadIdx.x;
-    return m < a->m && __float_as_int(a->factors[(w->batch * a->heads + w->head) * a->m + m]) < 0;
-}
-
 template <int kind, bool b_along_k, bool hiding>
 static __global__ void __launch_bounds__(GEMM_SM80_THREADS, 2)
-gemm_sm80_kernel(const __grid_constant__ struct gemm_sm80_args args,
+gemm_sm80_kernel(const __grid_constant__ struct gemm_args args,
                  const __grid_constant__ struct problem_param packed)
 {
     constexpr int stages = GEMM_SM80_STAGES, step = gemm_shape<kind>::step, size = gemm_shape<kind>::size;
     constexpr int b_pieces = b_along_k ? 8 : GEMM_TILE_BYTES / 16 / step;
     extern __shared__ __align__(128) char gemm_shared[];
-    __shared__ struct gemm_item kept;                /* registers less in the loop */
-    const struct gemm_sm80_args *const a = &args;
+    __shared__ struct gemm_work kept;                /* registers less in the loop */
+    const struct gemm_args *const a = &args;
     const struct gemm_lane lane = gemm_lane_of<kind, b_along_k>();
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
-        const struct gemm_item w = gemm_item_of(a, index);
-        struct gemm_keys keys = { 0, a->k, 0, a->k };
-        if (a->cut)
-            keys = gemm_keys_of(problem_of(&packed), w.batch, w.m0, GEMM_SM80_ROWS);
-        if (a->cut && a->range == RANGE_SCORES) {
-            if (keys.begin == keys.end || keys.end <= w.n0 || keys.begin >= w.n0 + GEMM_SM80_COLUMNS)
-                continue;
-            keys.begin = 0;
-            keys.end = a->k;
-        }
+        const struct gemm_work w = gemm_work_of(a, index, GEMM_SM80_ROWS);
+        struct gemm_keys keys;
+        if (!gemm_keys_of_item(a, problem_of(&packed), w, GEMM_SM80_ROWS, &keys))
+            continue;
         const int64_t start = keys.begin / step * step;
         const int64_t b_line = b_along_k ? a->b.row : a->b.k, b_along = b_along_k ? a->b.k : a->b.row;
         int64_t b_head = w.head;
-        gemm_divide(&b_head, a->b_head_div);
+        split_index(&b_head, a->b_head_div);
         const char *a_from =
             a->a.data + (w.batch * a->a.batch + w.head * a->a.head + w.m0 * a->a.row + start * a->a.k) * size;
         const char *b_from =
@@ -464,7 +424,7 @@ gemm_sm80_kernel(const __grid_constant__ struct gemm_sm80_args args,
         for (int x = 0; x < 128; x++)
             sum[x / 32][x / 4 % 8][x % 4] = 0.0f;
 
-        bool marked = hiding && gemm_marked(a, &w);
+        bool marked = hiding && gemm_marked(a, w);
         marked = hiding ? __syncthreads_or(marked) : (__syncthreads(), false);
                                                      /* and the last item's readers are done */
         if (threadIdx.x == 0)

@@ -11,27 +11,13 @@
 extern "C" {
 #endif
 
-struct gemm_sm80_args {
-    int64_t work;               /* items: batch * heads * m_tiles * n_tiles */
-    int64_t heads, batch, m, n, k, m_tiles, n_tiles, b_head_div;
-    struct gemm_operand a, b;
-    char   *c;                  /* [batch][head][m][n] */
-    int64_t c_batch, c_head, c_row, c_column;
-    int32_t c_dtype, c_itemsize;
-    float   alpha, beta;        /* beta 0: C is not read */
-    int32_t range;              /* enum gemm_range */
-    int32_t c_rows;             /* rows of C start at multiples of 16 bytes and have no gaps, and C is not read */
-    const float *factors;       /* RANGE_VALUES: [batch][head][m], factors of C's rows; see softmax_simt.h */
-    int32_t cut, reserved0;     /* the range leaves something out */
-};
-
 /* How elements are multiplied. */
 enum gemm_kind { GEMM_F16, GEMM_BF16, GEMM_TF32, GEMM_3XTF32 };
 
-enum { GEMM_SM80_ROWS = 128, GEMM_SM80_COLUMNS = 128, GEMM_SM80_THREADS = 128, GEMM_SM80_STAGES = 3,
+enum { GEMM_SM80_ROWS = 128, GEMM_SM80_COLUMNS = GEMM_COLUMNS, GEMM_SM80_THREADS = 128, GEMM_SM80_STAGES = 3,
        GEMM_SM80_SHARED = GEMM_SM80_STAGES * 2 * GEMM_SM80_ROWS * 128 };
 
-/* Kernels (struct gemm_sm80_args, struct problem_param) of a kind: B's k lie side by side
+/* Kernels (struct gemm_args, struct problem_param) of a kind: B's k lie side by side
  * (b_along_k) or its n; hiding: for RANGE_VALUES, with b_along_k false. NULL: no such kernel. */
 const void *qattn__gemm_sm80_f16(bool b_along_k, bool hiding);
 const void *qattn__gemm_sm80_bf16(bool b_along_k, bool hiding);

@@ -88,10 +88,10 @@ static struct view scores_view(const struct problem *p, const struct gqa_sm80_pl
                           .itemsize = itemsize };
 }
 
-static struct gemm_sm80_args product(const struct problem *p, const struct view *a, const struct view *b,
+static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b,
                                      int b_row_axis, const struct view *c)
 {
-    return (struct gemm_sm80_args){
+    return (struct gemm_args){
         .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group, .alpha = 1.0f,
         .a = qattn__sm80_gemm_operand(a, 2), .b = qattn__sm80_gemm_operand(b, b_row_axis), .c = c->data,
         .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
@@ -105,7 +105,7 @@ int32_t qattn__sm80_gqa(const struct problem *p, qattn_stream stream)
     const struct view s = scores_view(p, &plan, QATTN_DTYPE_F32), probabilities = scores_view(p, &plan, p->v.dtype);
     float *const factors = (float *)(void *)(p->workspace + plan.scores);
 
-    struct gemm_sm80_args scores = product(p, &p->q, &p->k, 2, &s);
+    struct gemm_args scores = product(p, &p->q, &p->k, 2, &s);
     scores.n = p->cap_k;
     scores.k = p->d;
     scores.range = p->scores.dtype && p->scores_stage < 2 ? RANGE_ALL : RANGE_SCORES;
@@ -115,7 +115,7 @@ int32_t qattn__sm80_gqa(const struct problem *p, qattn_stream stream)
                                          .factors = factors };
     QATTN_TRY(qattn__simt_softmax_rows(&softmax, p, stream));
 
-    struct gemm_sm80_args values = product(p, &probabilities, &p->v, 3, &p->o);
+    struct gemm_args values = product(p, &probabilities, &p->v, 3, &p->o);
     values.n = p->dv;
     values.k = p->cap_k;
     values.range = RANGE_VALUES;

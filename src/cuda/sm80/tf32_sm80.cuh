@@ -489,6 +489,149 @@ __device__ __forceinline__ struct tf32_range tf32_range_of(const tf32_shared<DV,
     return r;
 }
 
+/* ---------------------------------------------------------------- an item */
+
+/* What all items of a block have in common, and the thread's place. */
+template <int DV, int W> struct tf32_block {
+    const struct tf32_args *args;
+    const struct problem *p;
+    tf32_shared<DV, W> *sh;
+    float *q, *k, *v;
+    int d, padded, pitch, dv;
+    struct tf32_lane lane;
+    bool paged;
+};
+
+template <int DV, int W>
+__device__ __forceinline__ tf32_block<DV, W> tf32_block_of(const struct tf32_args *args, const struct problem *p,
+                                                           tf32_shared<DV, W> *sh, float *memory)
+{
+    typedef tf32_tile<DV, W> tile;
+    tf32_block<DV, W> b;
+    b.args = args;
+    b.p = p;
+    b.sh = sh;
+    b.d = (int)p->d;
+    b.padded = (b.d + 7) / 8 * 8;
+    b.pitch = b.padded + TF32_PAD;
+    b.dv = (int)p->dv;
+    b.q = memory;
+    b.k = b.q + tile::rows * b.pitch;
+    b.v = b.k + tile::keys * b.pitch;
+    b.lane.row = 16 * (int)(threadIdx.x >> 5) + (int)(threadIdx.x & 31) / 4;
+    b.lane.g = (int)(threadIdx.x & 31) / 4;
+    b.lane.c = (int)threadIdx.x & 3;
+    b.paged = p->page_table != NULL;
+    return b;
+}
+
+/* Starts the copies of K, or V, of the tile at j0. set: of k_at and v_at, that has its keys. */
+template <int DV, int W>
+__device__ __forceinline__ void tf32_bring_k(const tf32_block<DV, W> &b, int64_t kv_head, int64_t j0, int set)
+{
+    tf32_copy<tf32_tile<DV, W>::keys, W>(
+        b.k, b.pitch, &b.p->k,
+        tf32_keys_of(&b.p->k, &b.sh->seq, kv_head, j0, b.paged ? b.sh->k_at[set] : NULL), b.d, b.padded,
+        b.args->k_fours);
+}
+
+template <int DV, int W>
+__device__ __forceinline__ void tf32_bring_v(const tf32_block<DV, W> &b, int64_t kv_head, int64_t j0, int set)
+{
+    tf32_copy<tf32_tile<DV, W>::keys, W>(
+        b.v, tf32_tile<DV, W>::v_pitch, &b.p->v,
+        tf32_keys_of(&b.p->v, &b.sh->seq, kv_head, j0, b.paged ? b.sh->v_at[set] : NULL), b.dv, DV, b.args->v_fours);
+}
+
+/* Brings Q and starts K of the first tile, which is at j0. Tells whether some query is not finite or large. */
+template <int DV, int W>
+__device__ __forceinline__ bool tf32_begin(const tf32_block<DV, W> &b, int64_t kv_head, int64_t j0)
+{
+    constexpr int rows = tf32_tile<DV, W>::rows;
+    if (b.paged) {
+        tf32_place_keys<DV, W>(b.p, b.sh, kv_head, j0, 0);
+        __syncthreads();
+    }
+    tf32_copy<rows, W>(b.q, b.pitch, &b.p->q, { b.sh->q_at, 0, 0, 0 }, b.d, b.padded, b.args->q_fours);
+    tf32_bring_k<DV, W>(b, kv_head, j0, 0);
+    cp_async_commit();
+    cp_async_wait<0>();
+    const uint32_t bad = tf32_bad<rows, W>(b.q, b.pitch, b.padded, b.args->q_fours, TF32_LARGE_SCORE);
+    const bool bad_q = __syncthreads_or(bad != 0);
+    if (bad_q)
+        tf32_mark_rows<rows, W>(bad, b.sh->bad_q);
+    else if (threadIdx.x < rows / 32)
+        b.sh->bad_q[threadIdx.x] = 0;
+    return bad_q;
+}
+
+/* s = P of the warp's rows and the tile at j0. bad: some query or key is not finite or large; partial: some pair may be
+ * hidden. */
+template <int DV, int W, bool three>
+__device__ __forceinline__ void tf32_multiply_k(const tf32_block<DV, W> &b, int64_t j0, bool bad, bool partial,
+                                                float (*s)[4], struct tf32_state *state, float (*o)[4])
+{
+    tf32_scores<tf32_tile<DV, W>::key_blocks, three>(b.q + 16 * (int)(threadIdx.x >> 5) * b.pitch, b.k, b.pitch,
+                                                     b.padded / 8, s);
+    if (bad)
+        tf32_bad_scores<DV, W>(b.sh, b.q, b.k, b.pitch, b.d, b.lane, s);
+    tf32_finish_scores<DV, W>(b.p, b.sh, j0, partial, b.lane, s);
+    tf32_softmax<DV, W>(s, state, o);
+}
+
+/* o += P V. bad: V has values that are not finite. */
+template <int DV, int W, bool three>
+__device__ __forceinline__ void tf32_multiply_v(const tf32_block<DV, W> &b, bool bad, const float (*s)[4],
+                                                float (*o)[4])
+{
+    typedef tf32_tile<DV, W> tile;
+#pragma unroll
+    for (int x = 0; x < tile::groups; x++)
+        if (8 * tile::group * x < b.dv)
+            tf32_values<DV, W, three>(s, b.v + 8 * tile::group * x, b.lane, o + tile::group * x);
+    if (bad)
+        tf32_put_back<DV, W>(b.sh, s, b.lane, o);
+}
+
+/* The key tiles first .. last - 1. */
+template <int DV, int W, bool three>
+__device__ __forceinline__ void tf32_walk(const tf32_block<DV, W> &b, int64_t kv_head, int64_t first, int64_t last,
+                                          const struct tf32_range &range, struct tf32_state *state, float (*o)[4])
+{
+    typedef tf32_tile<DV, W> tile;
+    int set = 0;                                     /* of k_at and v_at, at work */
+    const bool bad_q = first < last && tf32_begin<DV, W>(b, kv_head, first * tile::keys);
+    for (int64_t t = first; t < last; t++) {
+        const int64_t j0 = t * tile::keys;
+        const bool sees = j0 < range.end && j0 + tile::keys > range.begin;
+        float s[tile::key_blocks][4];
+        cp_async_wait<0>();
+        const uint32_t bad = tf32_bad<tile::keys, W>(b.k, b.pitch, b.padded, b.args->k_fours, TF32_LARGE_SCORE);
+        const bool bad_k = __syncthreads_or(bad != 0);
+        tf32_bring_v<DV, W>(b, kv_head, j0, set);
+        cp_async_commit();
+        if (bad_k || bad_q)
+            tf32_mark_rows<tile::keys, W>(bad, b.sh->bad_k);
+        const bool partial =
+            j0 < range.all_begin || j0 + tile::keys > range.all_end || score_has_terms(b.p) || bad_k || bad_q;
+        if (sees)
+            tf32_multiply_k<DV, W, three>(b, j0, bad_k || bad_q, partial, s, state, o);
+        if (b.paged && t + 1 < last)
+            tf32_place_keys<DV, W>(b.p, b.sh, kv_head, j0 + tile::keys, set ^ 1);
+        cp_async_wait<0>();
+        const uint32_t bad_values = tf32_bad<tile::keys, W>(b.v, tile::v_pitch, DV, b.args->v_fours, TF32_TOO_LARGE);
+        const bool bad_v = __syncthreads_or(bad_values != 0);
+        if (bad_v)
+            tf32_take_out<DV, W>(b.v, b.sh, b.args->v_fours);
+        set ^= 1;
+        if (t + 1 < last)
+            tf32_bring_k<DV, W>(b, kv_head, j0 + tile::keys, set);
+        cp_async_commit();
+        if (sees)
+            tf32_multiply_v<DV, W, three>(b, bad_v, s, o);
+    }
+}
+
 template <int DV, int W, bool three>
 __global__ void __launch_bounds__(32 * W, W == 4 ? 2 : 1)
 tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_constant__ struct problem_param packed)
@@ -500,12 +643,7 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
     __shared__ tf32_shared<DV, W> sh;
     const struct problem *const p = problem_of(&packed);
     const struct flash_simt_args *const a = &args.item;
-    const int d = (int)p->d, padded = (d + 7) / 8 * 8, pitch = padded + TF32_PAD, dv = (int)p->dv;
-    float *const q = memory, *const k = q + tile::rows * pitch, *const v = k + tile::keys * pitch;
-    const int warp = threadIdx.x >> 5;
-    const struct tf32_lane lane = { 16 * warp + (int)(threadIdx.x & 31) / 4, (int)(threadIdx.x & 31) / 4,
-                                    (int)threadIdx.x & 3 };
-    const bool paged = p->page_table != NULL;
+    const tf32_block<DV, W> b = tf32_block_of<DV, W>(&args, p, &sh, memory);
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct fs_work w = fs_work_of(a, index);
@@ -519,83 +657,15 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
         __syncthreads();
         int64_t first, last;
         fs_split_of<tile::rows>(a, &sh, w.split, tile::keys, &first, &last);
-        const struct tf32_range range =
-            tf32_range_of<DV, W>(&sh, sh.seq.len_q * p->group - w.tile * tile::rows, 16 * warp);
-
+        const struct tf32_range range = tf32_range_of<DV, W>(&sh, sh.seq.len_q * p->group - w.tile * tile::rows,
+                                                             16 * (int)(threadIdx.x >> 5));
         float o[DV / 8][4];
         struct tf32_state state = { { minus_infinity(), minus_infinity() }, { 0.0f, 0.0f }, { 0.0f, 0.0f } };
 #pragma unroll
-        for (int n = 0; n < DV / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[n][e] = 0.0f;
-        int set = 0;                                 /* of k_at and v_at, at work */
-        bool bad_q = false;
-        if (first < last) {
-            if (paged) {
-                tf32_place_keys<DV, W>(p, &sh, w.kv_head, first * tile::keys, 0);
-                __syncthreads();
-            }
-            tf32_copy<tile::rows, W>(q, pitch, &p->q, { sh.q_at, 0, 0, 0 }, d, padded, args.q_fours);
-            tf32_copy<tile::keys, W>(
-                k, pitch, &p->k,
-                tf32_keys_of(&p->k, &sh.seq, w.kv_head, first * tile::keys, paged ? sh.k_at[0] : NULL), d,
-                padded, args.k_fours);
-            cp_async_commit();
-            cp_async_wait<0>();
-            const uint32_t bad = tf32_bad<tile::rows, W>(q, pitch, padded, args.q_fours, TF32_LARGE_SCORE);
-            bad_q = __syncthreads_or(bad != 0);
-            if (bad_q)
-                tf32_mark_rows<tile::rows, W>(bad, sh.bad_q);
-            else if (threadIdx.x < tile::rows / 32)
-                sh.bad_q[threadIdx.x] = 0;
-        }
-        for (int64_t t = first; t < last; t++) {
-            const int64_t j0 = t * tile::keys;
-            const bool sees = j0 < range.end && j0 + tile::keys > range.begin;
-            float s[tile::key_blocks][4];
-            cp_async_wait<0>();
-            const uint32_t bad = tf32_bad<tile::keys, W>(k, pitch, padded, args.k_fours, TF32_LARGE_SCORE);
-            const bool bad_k = __syncthreads_or(bad != 0);
-            tf32_copy<tile::keys, W>(v, tile::v_pitch, &p->v,
-                                     tf32_keys_of(&p->v, &sh.seq, w.kv_head, j0, paged ? sh.v_at[set] : NULL),
-                                     dv, DV, args.v_fours);
-            cp_async_commit();
-            if (bad_k || bad_q)
-                tf32_mark_rows<tile::keys, W>(bad, sh.bad_k);
-            const bool partial =
-                j0 < range.all_begin || j0 + tile::keys > range.all_end || score_has_terms(p) || bad_k || bad_q;
-            if (sees) {
-                tf32_scores<tile::key_blocks, three>(q + 16 * warp * pitch, k, pitch, padded / 8, s);
-                if (bad_k || bad_q)
-                    tf32_bad_scores<DV, W>(&sh, q, k, pitch, d, lane, s);
-                tf32_finish_scores<DV, W>(p, &sh, j0, partial, lane, s);
-                tf32_softmax<DV, W>(s, &state, o);
-            }
-            if (paged && t + 1 < last)
-                tf32_place_keys<DV, W>(p, &sh, w.kv_head, j0 + tile::keys, set ^ 1);
-            cp_async_wait<0>();
-            const uint32_t bad_values = tf32_bad<tile::keys, W>(v, tile::v_pitch, DV, args.v_fours, TF32_TOO_LARGE);
-            const bool bad_v = __syncthreads_or(bad_values != 0);
-            if (bad_v)
-                tf32_take_out<DV, W>(v, &sh, args.v_fours);
-            set ^= 1;
-            if (t + 1 < last)
-                tf32_copy<tile::keys, W>(
-                    k, pitch, &p->k,
-                    tf32_keys_of(&p->k, &sh.seq, w.kv_head, j0 + tile::keys, paged ? sh.k_at[set] : NULL), d,
-                    padded, args.k_fours);
-            cp_async_commit();
-            if (sees) {
-#pragma unroll
-                for (int x = 0; x < tile::groups; x++)
-                    if (8 * tile::group * x < dv)
-                        tf32_values<DV, W, three>(s, v + 8 * tile::group * x, lane, o + tile::group * x);
-                if (bad_v)
-                    tf32_put_back<DV, W>(&sh, s, lane, o);
-            }
-        }
-        tf32_finish<DV, W>(&args, p, w, &sh.seq, &state, lane, o);
+        for (int x = 0; x < DV / 2; x++)
+            o[x / 4][x % 4] = 0.0f;
+        tf32_walk<DV, W, three>(b, w.kv_head, first, last, range, &state, o);
+        tf32_finish<DV, W>(&args, p, w, &sh.seq, &state, b.lane, o);
     }
 }
 
