@@ -81,6 +81,21 @@ __device__ __forceinline__ void fs_place_keys(const struct problem *p, const str
         fs_place_key(p, s, kv_head, j0 + threadIdx.x, &k_at[threadIdx.x], &v_at[threadIdx.x]);
 }
 
+/* The descale of all elements of a head of 8-bit k or v, where they share one; else 1. */
+template <class T>
+__device__ __forceinline__ float fs_one_descale(const struct problem *p, const struct fs_work &w, const struct seq *s,
+                                                const struct descale *ds)
+{
+    if (sizeof(T) > 1 || ds->kind != DESCALE_SEQUENCE || ds->t.shape[3] > 1)
+        return 1.0f;
+    return seq_kv_descale(p, s, ds, w.kv_head / ds->head_div, 0, 0);
+}
+
+template <class T> __device__ __forceinline__ bool fs_many_descales(const struct descale *ds)
+{
+    return sizeof(T) == 1 && ds->kind != DESCALE_NONE && (ds->kind != DESCALE_SEQUENCE || ds->t.shape[3] > 1);
+}
+
 /* out = the thread's share of K[j0 + row][d0 + k]. */
 template <class T>
 __device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct fs_work &w,
@@ -90,6 +105,7 @@ __device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct
     typedef tile_share<FS_BN> share;
     const int64_t d_stride = p->k.stride[3];
     const T *const base = (const T *)p->k.data + (d0 + lane.k) * d_stride;
+    const float one = fs_one_descale<T>(p, w, s, &p->k_descale);
 #pragma unroll
     for (int e = 0; e < share::loads; e++) {
         const int row = lane.row + lane.row_step * (e % share::near);
@@ -98,9 +114,22 @@ __device__ __forceinline__ void fs_fetch_k(const struct problem *p, const struct
         out[e] = 0.0f;
         if (offset != FS_NOWHERE && d < p->d) {
             out[e] = widen(base[offset + k * d_stride], p->k.dtype);
-            if (sizeof(T) == 1 && p->k_descale.kind != DESCALE_NONE)
-                out[e] *= seq_kv_descale(p, s, &p->k_descale, w.kv_head / p->k_descale.head_div, j0 + row, d);
+            if (sizeof(T) == 1)
+                out[e] *= one;
         }
+    }
+    if (!fs_many_descales<T>(&p->k_descale))
+        return;
+#pragma unroll 1
+    for (int e = 0; e < share::loads; e++) {         /* rolled: what finds a descale is long */
+        const int row = lane.row + lane.row_step * (e % share::near);
+        const int64_t d = d0 + lane.k + lane.k_step * (e % share::near) + 8 * (e / share::near);
+        if (at[row] == FS_NOWHERE || d >= p->d)
+            continue;
+        const float scale = seq_kv_descale(p, s, &p->k_descale, w.kv_head / p->k_descale.head_div, j0 + row, d);
+#pragma unroll
+        for (int x = 0; x < share::loads; x++)
+            out[x] = x == e ? out[x] * scale : out[x];
     }
 }
 
@@ -113,6 +142,7 @@ __device__ __forceinline__ void fs_fetch_v(const struct problem *p, const struct
     typedef tile_share<64 * NV> share;
     const int64_t d_stride = p->v.stride[3], slice = w.slice * (64 * NV);
     const T *const base = (const T *)p->v.data + (slice + lane.row) * d_stride;
+    const float one = fs_one_descale<T>(p, w, s, &p->v_descale);
 #pragma unroll
     for (int e = 0; e < share::loads; e++) {
         const int column = lane.row_step * (e % share::near);
@@ -121,9 +151,22 @@ __device__ __forceinline__ void fs_fetch_v(const struct problem *p, const struct
         out[e] = 0.0f;
         if (offset != FS_NOWHERE && d < p->dv) {
             out[e] = widen(base[offset + column * d_stride], p->v.dtype);
-            if (sizeof(T) == 1 && p->v_descale.kind != DESCALE_NONE)
-                out[e] *= seq_kv_descale(p, s, &p->v_descale, w.kv_head / p->v_descale.head_div, j0 + key, d);
+            if (sizeof(T) == 1)
+                out[e] *= one;
         }
+    }
+    if (!fs_many_descales<T>(&p->v_descale))
+        return;
+#pragma unroll 1
+    for (int e = 0; e < share::loads; e++) {
+        const int key = first + lane.k + lane.k_step * (e % share::near) + 8 * (e / share::near);
+        const int64_t d = slice + lane.row + lane.row_step * (e % share::near);
+        if (at[key] == FS_NOWHERE || d >= p->dv)
+            continue;
+        const float scale = seq_kv_descale(p, s, &p->v_descale, w.kv_head / p->v_descale.head_div, j0 + key, d);
+#pragma unroll
+        for (int x = 0; x < share::loads; x++)
+            out[x] = x == e ? out[x] * scale : out[x];
     }
 }
 
@@ -380,28 +423,177 @@ __device__ void fs_finish(const struct flash_simt_args *a, const struct problem 
     }
 }
 
+/* ---------------------------------------------------------------- an item */
+
+/* What all items of a block have in common, and the thread's place. */
+template <int RM, int NV> struct fs_block {
+    const struct flash_simt_args *a;
+    const struct problem *p;
+    fs_shared<16 * RM> *sh;
+    float *ring, *p_shared, *q_shared;
+    float4 *spans;
+    int tx, ty, chunks;         /* chunks of D */
+    bool resident;
+    struct tile_lane k_lane, v_lane;
+};
+
+template <int RM, int NV>
+__device__ __forceinline__ fs_block<RM, NV> fs_block_of(const struct flash_simt_args *a, const struct problem *p,
+                                                        fs_shared<16 * RM> *sh, float *memory)
+{
+    typedef fs_tile<RM, NV> tile;
+    fs_block<RM, NV> b;
+    b.a = a;
+    b.p = p;
+    b.sh = sh;
+    b.ring = memory;
+    b.p_shared = b.ring + 2 * tile::ring_floats;
+    float *const spans_shared = b.p_shared + tile::p_floats;
+    b.q_shared = spans_shared + (a->spans_shared ? tile::span_floats : 0);
+    b.spans = (float4 *)(a->spans ? a->spans + (int64_t)blockIdx.x * tile::span_floats : spans_shared);
+    b.tx = threadIdx.x & 15;
+    b.ty = threadIdx.x >> 4;
+    b.chunks = p->d > FS_BK ? (int)((p->d + FS_BK - 1) / FS_BK) : 1;
+    b.resident = a->q_resident;
+    b.k_lane = tile_lane_of<FS_BN>(a->k_along_d);
+    b.v_lane = tile_lane_of<tile::width>(!a->v_along_d);
+    return b;
+}
+
+/* Where the pipeline of chunks stands: half of the ring, half of k_at and v_at at work; the chunk on its way. */
+template <int RM, int NV> struct fs_pipe {
+    int buffer, keys;
+    float staged[fs_tile<RM, NV>::loads];
+};
+
+/* Q, and the first chunk of K of the tile at j0. */
+template <class T, int RM, int NV>
+__device__ __forceinline__ void fs_begin(const fs_block<RM, NV> &b, const struct fs_work &w, int64_t j0,
+                                         fs_pipe<RM, NV> *x)
+{
+    typedef fs_tile<RM, NV> tile;
+    x->buffer = x->keys = 0;
+    fs_place_keys(b.p, &b.sh->seq, w.kv_head, j0, b.sh->k_at[0], b.sh->v_at[0]);
+    if (b.resident)
+        fs_load_q<tile::bm, tile::pitch_m>(b.p, w, b.sh, 0, b.chunks * FS_BK, b.q_shared);
+    __syncthreads();
+    fs_fetch_k<T>(b.p, w, &b.sh->seq, b.k_lane, b.sh->k_at[0], j0, 0, x->staged);
+    tile_store<FS_BN>(b.k_lane, b.ring, tile::ring_pitch, x->staged);
+    if (!b.resident)
+        fs_load_q<tile::bm, tile::pitch_m>(b.p, w, b.sh, 0, FS_BK, b.q_shared);
+    __syncthreads();
+}
+
+/* s = Q K^T of the tile at j0; at the end the first chunk of V is on its way. */
+template <class T, int RM, int NV>
+__device__ __forceinline__ void fs_scores(const fs_block<RM, NV> &b, const struct fs_work &w, int64_t j0,
+                                          fs_pipe<RM, NV> *x, float (*s)[8])
+{
+    typedef fs_tile<RM, NV> tile;
+#pragma unroll
+    for (int r = 0; r < RM; r++)
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            s[r][c] = 0.0f;
+#pragma unroll 1
+    for (int c = 0; c < b.chunks; c++) {
+        if (c + 1 < b.chunks)
+            fs_fetch_k<T>(b.p, w, &b.sh->seq, b.k_lane, b.sh->k_at[x->keys], j0, (c + 1) * FS_BK, x->staged);
+        else
+            fs_fetch_v<T, NV>(b.p, w, &b.sh->seq, b.v_lane, b.sh->v_at[x->keys], j0, 0, x->staged);
+        tile_multiply<RM, 2>(b.q_shared + (b.resident ? c * FS_BK : (c & 1) * FS_BK) * tile::pitch_m, tile::pitch_m,
+                             b.ring + x->buffer * tile::ring_floats, tile::ring_pitch, b.ty, b.tx, s);
+        if (c + 1 == b.chunks)
+            break;
+        x->buffer ^= 1;
+        tile_store<FS_BN>(b.k_lane, b.ring + x->buffer * tile::ring_floats, tile::ring_pitch, x->staged);
+        if (!b.resident)
+            fs_load_q<tile::bm, tile::pitch_m>(b.p, w, b.sh, (c + 1) * FS_BK, FS_BK,
+                                               b.q_shared + ((c + 1) & 1) * FS_BK * tile::pitch_m);
+        __syncthreads();
+    }
+}
+
+/* o += P V of the tile at j0, whose first chunk of V lies in the ring; bad: with values that are not finite. `next`:
+ * there is a next tile; at the end its first chunk of K lies in the ring. */
+template <class T, int RM, int NV>
+__device__ __forceinline__ void fs_values(const fs_block<RM, NV> &b, const struct fs_work &w, int64_t j0, bool next,
+                                          bool bad, fs_pipe<RM, NV> *x, float (*o)[4 * NV])
+{
+    typedef fs_tile<RM, NV> tile;
+    float chain[RM][4 * NV];
+    /* chunks of keys that some row of the tile may see; the rest of P is -0 */
+    const int v_chunks = (int)((clamp64(b.sh->max_end - j0, 1, FS_BN) + FS_BK - 1) / FS_BK);
+#pragma unroll 1
+    for (int c = 0; c < v_chunks; c++) {
+        const bool more = c + 1 < v_chunks;
+        if (more)
+            fs_fetch_v<T, NV>(b.p, w, &b.sh->seq, b.v_lane, b.sh->v_at[x->keys], j0, (c + 1) * FS_BK, x->staged);
+        else if (next)
+            fs_fetch_k<T>(b.p, w, &b.sh->seq, b.k_lane, b.sh->k_at[x->keys ^ 1], j0 + FS_BN, 0, x->staged);
+        fs_multiply_v<RM, NV>(b.p_shared, c * FS_BK, b.ring + x->buffer * tile::ring_floats, tile::ring_pitch, bad,
+                              b.ty, b.tx, chain);
+        fs_add<RM, NV>(o, chain);
+        x->buffer ^= 1;
+        float *const to = b.ring + x->buffer * tile::ring_floats;
+        if (more) {
+            bad = tile_store<tile::width>(b.v_lane, to, tile::ring_pitch, x->staged);
+        } else if (next) {
+            tile_store<FS_BN>(b.k_lane, to, tile::ring_pitch, x->staged);
+            if (!b.resident)
+                fs_load_q<tile::bm, tile::pitch_m>(b.p, w, b.sh, 0, FS_BK, b.q_shared);
+        }
+        bad = __syncthreads_or(bad && more);
+    }
+    x->keys ^= 1;
+}
+
+/* The key tiles first .. last - 1, one at least. */
+template <class T, int RM, int NV>
+__device__ __forceinline__ void fs_walk(const fs_block<RM, NV> &b, const struct fs_work &w, int64_t first,
+                                        int64_t last, float (*o)[4 * NV])
+{
+    typedef fs_tile<RM, NV> tile;
+    const bool folds = (last - 1) / FS_SPAN > first / FS_SPAN;
+    uint32_t low[RM][2 * NV];                        /* in local memory: see fs_fold */
+    fs_pipe<RM, NV> x;
+    if (folds)
+        fs_no_spans<RM, NV>(b.spans, low);
+    fs_begin<T>(b, w, first * FS_BN, &x);
+    for (int64_t t = first; t < last; t++) {
+        const int64_t j0 = t * FS_BN;
+        float s[RM][8];
+        fs_scores<T>(b, w, j0, &x, s);
+        fs_finish_scores<RM>(b.p, b.sh, j0, b.ty, b.tx, s);
+        fs_softmax<RM, NV>(s, b.sh, o, b.p_shared, b.ty, b.tx);
+        x.buffer ^= 1;
+        bool bad = tile_store<tile::width>(b.v_lane, b.ring + x.buffer * tile::ring_floats, tile::ring_pitch, x.staged);
+        if (t + 1 < last)
+            fs_place_keys(b.p, &b.sh->seq, w.kv_head, j0 + FS_BN, b.sh->k_at[x.keys ^ 1], b.sh->v_at[x.keys ^ 1]);
+        bad = __syncthreads_or(bad);
+        fs_values<T>(b, w, j0, t + 1 < last, bad, &x, o);
+        if ((t + 1) % FS_SPAN == 0 && t + 1 < last)
+            fs_fold<RM, NV, false>(b.sh, b.spans, low, o, b.ty, b.tx, b.a->zero);
+    }
+    __syncwarp();                                    /* m and l come from another lane */
+    if (folds)
+        fs_fold<RM, NV, true>(b.sh, b.spans, low, o, b.ty, b.tx, b.a->zero);
+}
+
 /* T: stored type of k and v. */
 template <class T, int RM, int NV>
 __global__ void __launch_bounds__(FS_THREADS, RM == 1 ? 2 : 1)
 flash_simt_kernel(const __grid_constant__ struct flash_simt_args args,
                   const __grid_constant__ struct problem_param packed)
 {
-    typedef fs_tile<RM, NV> tile;
-    static_assert(sizeof(fs_shared<tile::bm>) <= (RM == 8 ? FS_STATIC_128 : RM == 4 ? FS_STATIC_64 : FS_STATIC_16),
+    constexpr int bm = fs_tile<RM, NV>::bm;
+    static_assert(sizeof(fs_shared<bm>) <= (RM == 8 ? FS_STATIC_128 : RM == 4 ? FS_STATIC_64 : FS_STATIC_16),
                   "the launcher reserves too little");
     extern __shared__ __align__(16) float memory[];
-    __shared__ fs_shared<tile::bm> sh;
+    __shared__ fs_shared<bm> sh;
     const struct problem *const p = problem_of(&packed);
     const struct flash_simt_args *const a = &args;
-    float *const ring = memory, *const p_shared = ring + 2 * tile::ring_floats;
-    float *const spans_shared = p_shared + tile::p_floats;
-    float *const q_shared = spans_shared + (a->spans_shared ? tile::span_floats : 0);
-    float4 *const spans = (float4 *)(a->spans ? a->spans + (int64_t)blockIdx.x * tile::span_floats : spans_shared);
-    const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
-    const int chunks = p->d > FS_BK ? (int)((p->d + FS_BK - 1) / FS_BK) : 1;
-    const bool resident = a->q_resident;
-    const struct tile_lane k_lane = tile_lane_of<FS_BN>(a->k_along_d);
-    const struct tile_lane v_lane = tile_lane_of<tile::width>(!a->v_along_d);
+    const fs_block<RM, NV> b = fs_block_of<RM, NV>(a, p, &sh, memory);
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct fs_work w = fs_work_of(a, index);
@@ -409,109 +601,26 @@ flash_simt_kernel(const __grid_constant__ struct flash_simt_args args,
         if (threadIdx.x == 0)
             sh.seq = seq_get(p, w.n);
         __syncthreads();
-        if (w.tile * tile::bm >= sh.seq.rows * p->group)
+        if (w.tile * bm >= sh.seq.rows * p->group)
             continue;
-        fs_setup_rows<tile::bm>(p, w, &sh);
-        if (threadIdx.x < tile::bm) {
+        fs_setup_rows<bm>(p, w, &sh);
+        if (threadIdx.x < bm) {
             sh.m[threadIdx.x] = sh.m_span[threadIdx.x] = minus_infinity();
             sh.l[threadIdx.x] = sh.l_low[threadIdx.x] = 0.0f;
         }
         __syncthreads();
 
         int64_t first, last;
-        fs_split_of<tile::bm>(a, &sh, w.split, FS_BN, &first, &last);
-
+        fs_split_of<bm>(a, &sh, w.split, FS_BN, &first, &last);
         float o[RM][4 * NV];
 #pragma unroll
         for (int r = 0; r < RM; r++)
 #pragma unroll
             for (int c = 0; c < 4 * NV; c++)
                 o[r][c] = 0.0f;
-        const bool folds = first < last && (last - 1) / FS_SPAN > first / FS_SPAN;
-        uint32_t low[RM][2 * NV];                    /* in local memory: see fs_fold */
-        if (folds)
-            fs_no_spans<RM, NV>(spans, low);
-        if (first < last) {
-            int buffer = 0, keys = 0;                /* half of the ring, half of k_at and v_at, at work */
-            float staged[tile::loads];
-            fs_place_keys(p, &sh.seq, w.kv_head, first * FS_BN, sh.k_at[0], sh.v_at[0]);
-            if (resident)
-                fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, 0, chunks * FS_BK, q_shared);
-            __syncthreads();
-            fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[0], first * FS_BN, 0, staged);
-            tile_store<FS_BN>(k_lane, ring, tile::ring_pitch, staged);
-            if (!resident)
-                fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, 0, FS_BK, q_shared);
-            __syncthreads();
-
-            for (int64_t t = first; t < last; t++) {
-                const int64_t j0 = t * FS_BN;
-                float s[RM][8];
-#pragma unroll
-                for (int r = 0; r < RM; r++)
-#pragma unroll
-                    for (int c = 0; c < 8; c++)
-                        s[r][c] = 0.0f;
-#pragma unroll 1
-                for (int c = 0; c < chunks; c++) {
-                    if (c + 1 < chunks)
-                        fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[keys], j0, (c + 1) * FS_BK, staged);
-                    else
-                        fs_fetch_v<T, NV>(p, w, &sh.seq, v_lane, sh.v_at[keys], j0, 0, staged);
-                    tile_multiply<RM, 2>(q_shared + (resident ? c * FS_BK : (c & 1) * FS_BK) * tile::pitch_m,
-                                         tile::pitch_m, ring + buffer * tile::ring_floats, tile::ring_pitch, ty,
-                                         tx, s);
-                    if (c + 1 == chunks)
-                        break;
-                    buffer ^= 1;
-                    tile_store<FS_BN>(k_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
-                    if (!resident)
-                        fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, (c + 1) * FS_BK, FS_BK,
-                                                           q_shared + ((c + 1) & 1) * FS_BK * tile::pitch_m);
-                    __syncthreads();
-                }
-
-                fs_finish_scores<RM>(p, &sh, j0, ty, tx, s);
-                fs_softmax<RM, NV>(s, &sh, o, p_shared, ty, tx);
-                buffer ^= 1;
-                bool bad = tile_store<tile::width>(v_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
-                if (t + 1 < last)
-                    fs_place_keys(p, &sh.seq, w.kv_head, j0 + FS_BN, sh.k_at[keys ^ 1], sh.v_at[keys ^ 1]);
-                bad = __syncthreads_or(bad);
-
-                /* chunks of keys that some row of the tile may see; the rest of P is -0 */
-                float chain[RM][4 * NV];
-                const int v_chunks = (int)((clamp64(sh.max_end - j0, 1, FS_BN) + FS_BK - 1) / FS_BK);
-#pragma unroll 1
-                for (int c = 0; c < v_chunks; c++) {
-                    const bool more = c + 1 < v_chunks;
-                    if (more)
-                        fs_fetch_v<T, NV>(p, w, &sh.seq, v_lane, sh.v_at[keys], j0, (c + 1) * FS_BK, staged);
-                    else if (t + 1 < last)
-                        fs_fetch_k<T>(p, w, &sh.seq, k_lane, sh.k_at[keys ^ 1], j0 + FS_BN, 0, staged);
-                    fs_multiply_v<RM, NV>(p_shared, c * FS_BK, ring + buffer * tile::ring_floats,
-                                          tile::ring_pitch, bad, ty, tx, chain);
-                    fs_add<RM, NV>(o, chain);
-                    buffer ^= 1;
-                    if (more) {
-                        bad = tile_store<tile::width>(v_lane, ring + buffer * tile::ring_floats,
-                                                      tile::ring_pitch, staged);
-                    } else if (t + 1 < last) {
-                        tile_store<FS_BN>(k_lane, ring + buffer * tile::ring_floats, tile::ring_pitch, staged);
-                        if (!resident)
-                            fs_load_q<tile::bm, tile::pitch_m>(p, w, &sh, 0, FS_BK, q_shared);
-                    }
-                    bad = __syncthreads_or(bad && more);
-                }
-                keys ^= 1;
-                if ((t + 1) % FS_SPAN == 0 && t + 1 < last)
-                    fs_fold<RM, NV, false>(&sh, spans, low, o, ty, tx, a->zero);
-            }
-            __syncwarp();                            /* m and l come from another lane */
-            if (folds)
-                fs_fold<RM, NV, true>(&sh, spans, low, o, ty, tx, a->zero);
-        }
-        fs_finish<RM, NV>(a, p, w, &sh, o, ty, tx);
+        if (first < last)
+            fs_walk<T>(b, w, first, last, o);
+        fs_finish<RM, NV>(a, p, w, &sh, o, b.ty, b.tx);
     }
 }
 
