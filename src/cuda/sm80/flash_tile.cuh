@@ -51,7 +51,7 @@ template <class C> __device__ __forceinline__ void f80_keep_q(uint32_t (*q_kept)
 __device__ __forceinline__ int f80_thread(void)
 {
     int thread = threadIdx.x;
-    asm volatile("" : "+r"(thread));
+    keep_in_register(thread);
     return thread;
 }
 
