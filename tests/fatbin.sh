@@ -4,7 +4,7 @@
 #
 # usage: fatbin.sh spills.txt log...      (make fatbin; the logs are what `ptxas -v` said of each kernel file)
 # One line a kernel and architecture: registers, shared bytes that it declares, bytes of spill stores. A kernel that
-# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost.
+# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost. No other may.
 set -u
 list=$1
 shift
@@ -29,9 +29,17 @@ cat "$@" | awk '
         for (i = 2; i <= NF - 4; i++) name = name " " $i
         printf "%-62s %-7s %5s %7s %6s\n", name, $(NF - 3), $(NF - 2), $(NF - 1), $NF
         kernels++
+        seen[name] = 1
         if ($NF > (name in allowed ? allowed[name] : 0)) {
             printf "failed: %s spills %s bytes on %s: see src/cuda/spills.txt\n", name, $NF, $(NF - 3)
             failed++
         }
     }
-    END { printf "fatbin: %d passed, %d failed\n", kernels - failed, failed; exit failed > 0 || kernels == 0 }'
+    END {
+        for (name in allowed)
+            if (!(name in seen)) {
+                printf "failed: %s stands in src/cuda/spills.txt, and there is no such kernel\n", name
+                failed++
+            }
+        printf "fatbin: %d passed, %d failed\n", kernels - failed, failed; exit failed > 0 || kernels == 0
+    }'

@@ -12,7 +12,8 @@
 #include "cuda/simt/flash_close.cuh"
 
 static __global__ void __launch_bounds__(256)
-combine_kernel(const __grid_constant__ struct flash_simt_args args, const __grid_constant__ struct problem_param packed)
+flash_simt_combine_kernel(const __grid_constant__ struct flash_simt_args args,
+                          const __grid_constant__ struct problem_param packed)
 {
     const struct problem *const p = problem_of(&packed);
     const int lane = threadIdx.x & 31;
@@ -46,4 +47,4 @@ combine_kernel(const __grid_constant__ struct flash_simt_args args, const __grid
     }
 }
 
-const void *qattn__flash_simt_combine(void) { return (const void *)combine_kernel; }
+const void *qattn__flash_simt_combine(void) { return (const void *)flash_simt_combine_kernel; }
