@@ -119,8 +119,8 @@ SIMT_FLASH  := $(addprefix inst/flash_simt_, byte.cu f32.cu bf16.cu f16.cu)
 SIMT_OTHERS := softmax_simt_kernels.cu gemm_simt_kernels.cu flash_f32_simt.cu gemm_f32_simt.cu flash_simt_combine.cu \
   merge_simt_kernels.cu widen_simt.cu
 # sm80: attention in one pass, f32 through TF32, products, decode
-SM80_FLASH  := $(addprefix inst/flash_sm80_, bf16_128.cu f16_128.cu bf16_64.cu f16_64.cu bf16_128_terms.cu f16_128_terms.cu \
-  bf16_256.cu f16_256.cu)
+SM80_FLASH  := $(addprefix inst/flash_sm80_, bf16_128.cu f16_128.cu bf16_64.cu f16_64.cu bf16_128_terms.cu \
+  f16_128_terms.cu bf16_256.cu f16_256.cu)
 SM80_TF32   := inst/tf32_3x.cu inst/tf32_1x.cu
 SM80_GEMM   := $(addprefix inst/, gemm_tf32.cu gemm_bf16.cu gemm_f16.cu)
 SM80_DECODE := $(addprefix inst/, decode_bf16.cu decode_f16.cu) decode_combine.cu
@@ -172,8 +172,8 @@ ISA_generic := -DQATTN_ISA_GENERIC
 ISA_avx2    := -DQATTN_ISA_AVX2 -mavx2 -mfma -mf16c
 ISA_avx512  := -DQATTN_ISA_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 
-# PTX of 80 is made once and assembled for each of CUDA_ARCHS: to make 90a's PTX too takes a quarter of the build's time,
-# and but for how bf16 is widened the instructions are the same. OWN_PTX: files that use what later PTX alone has.
+# PTX of 80 is made once and assembled for each of CUDA_ARCHS: PTX of 90a too would take a quarter of the build's time
+# and give the same instructions (but for how bf16 is widened). OWN_PTX: files that use what later PTX alone has.
 OWN_PTX := src/cuda/sm80/decode_combine.cu src/cuda/sm80/inst/decode_%
 PTX_80  := -gencode arch=compute_80,code=compute_80
 GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_80,code=sm_$(a)) $(PTX_80)

@@ -32,7 +32,7 @@ struct gemm_args {
     int32_t c_dtype, c_itemsize;
     float   alpha, beta;        /* beta 0: C is not read */
     int32_t range;              /* enum gemm_range */
-    int32_t c_vectors;          /* simt: f32, sm80: all types; rows of C can be stored 16 bytes at once, and are not read */
+    int32_t c_vectors;          /* rows of C (simt: of f32) can be stored 16 bytes at once, and are not read */
     const float *factors;       /* RANGE_VALUES: [batch][head][m], factors of C's rows; see softmax_simt.h */
     int32_t cut, reserved0;     /* the range leaves something out */
 };
