@@ -9,7 +9,7 @@
  *     S^T [16 keys][8 rows] = K Q^T,  P = e^(scale S - m),  O^T [W][8 rows] += V^T P^T     mma.sync m16n8k16, fp32 sums
  *
  * What one block does: one split of one sequence and KV head; its warps take the split's units of 16 keys in turn, each
- * with a softmax of its own, brought together at the end (decode_hand_out). The last split to finish adds the splits'
+ * with a softmax of its own, brought together at the end (decode_leave). The last split to finish adds the splits'
  * parts (arrive.cuh, decode_join.cuh).
  *
  * Fragments: the sum over D does not ask for an order, so a lane's 16 bytes of a row of K, 8 elements, are its part of
