@@ -482,6 +482,144 @@ __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const
 
 /* ---------------------------------------------------------------- kernel */
 
+/* What all items of a block have in common, and the thread's place. */
+struct ff_block {
+    const struct problem *p;
+    ff_shared *sh;
+    float *memory, *p_shared, *l, *q;
+    uint32_t ring;
+    struct ff_lane at;
+    int k_chunks, k_at;         /* chunks of D; where the thread's first key starts in a chunk */
+};
+
+__device__ __forceinline__ struct ff_block ff_block_of(const struct problem *p, ff_shared *sh, float *memory)
+{
+    struct ff_block b;
+    b.p = p;
+    b.sh = sh;
+    b.memory = memory;
+    b.p_shared = memory + FF_STAGES * FF_CHUNK_FLOATS;
+    b.l = b.p_shared + FF_ROWS * FS_BN;
+    b.q = b.l + 2 * FF_L;
+    b.ring = shared_address(memory);
+    b.at = ff_lane_of();
+    b.k_chunks = p->d > FF_CHUNK ? (int)((p->d + FF_CHUNK - 1) / FF_CHUNK) : 1;
+    b.k_at = ff_place_k(b.at.column, 0);
+    return b;
+}
+
+/* Starts the copies of Q and of the first chunks of `tiles` key tiles from tile `first` on. */
+__device__ __forceinline__ struct ff_feed ff_begin(const struct ff_block &b, int64_t kv_head, int64_t first,
+                                                   int tiles, int v_last)
+{
+    const struct problem *const p = b.p;
+    const struct seq *const s = &b.sh->seq;
+    struct ff_feed feed;
+    feed.tiles = tiles;
+    if (tiles) {
+        const int64_t row = s->k_row + first * FS_BN;
+        feed.keys = s->len_k - first * FS_BN;
+        feed.chunk = 0;
+        feed.to = b.ring;
+        feed.k = (const float *)p->k.data + s->k_batch * p->k.stride[0] + kv_head * p->k.stride[1] +
+                 (row + (threadIdx.x >> 2)) * p->k.stride[2] + (threadIdx.x & 3) * 4;
+        feed.v = (const float *)p->v.data + s->k_batch * p->v.stride[0] + kv_head * p->v.stride[1] +
+                 (row + (threadIdx.x >> 5)) * p->v.stride[2] + (threadIdx.x & 31) * 4;
+        ff_copy_q(p, b.sh, b.k_chunks * FF_CHUNK, shared_address(b.q));
+#pragma unroll 1
+        for (int x = 0; x < FF_STAGES - 1; x++)
+            ff_bring(p, &feed, b.k_chunks, v_last, b.ring);
+    }
+    return feed;
+}
+
+__device__ __forceinline__ int ff_next_stage(int stage)
+{
+    return stage == (FF_STAGES - 1) * FF_CHUNK_FLOATS ? 0 : stage + FF_CHUNK_FLOATS;
+}
+
+/* s = Q K^T of a tile, whose first chunk has arrived. stage: float of the ring at work. */
+__device__ __forceinline__ void ff_multiply_k(const struct ff_block &b, struct ff_feed *feed, int v_last, int *stage,
+                                              float (*s)[8])
+{
+#pragma unroll 1
+    for (int c = 0; c < b.k_chunks; c++) {
+        if (c > 0) {
+            cp_async_wait<FF_STAGES - 2>();
+            __syncthreads();
+        }
+        ff_bring(b.p, feed, b.k_chunks, v_last, b.ring);
+        ff_scores(b.q + c * FF_CHUNK * FF_Q_PITCH + b.at.row, b.memory + *stage, b.k_at, s);
+        *stage = ff_next_stage(*stage);
+    }
+}
+
+/* o += P V of a tile. hides: some pair may be hidden. */
+__device__ __forceinline__ void ff_multiply_v(const struct ff_block &b, struct ff_feed *feed, int v_last, int v_chunks,
+                                              bool hides, int *stage, float (*o)[8])
+{
+#pragma unroll 1
+    for (int c = 0; c < v_chunks; c++) {
+        float chain[8][8];
+        bool bad = false;
+        cp_async_wait<FF_STAGES - 2>();
+        if (hides)
+            bad = __syncthreads_or(ff_search(b.memory + *stage));
+        else
+            __syncthreads();
+        ff_bring(b.p, feed, b.k_chunks, v_last, b.ring);
+        if (bad)
+            ff_values_hiding(b.p_shared, c, b.memory + *stage, b.at, chain);
+        else
+            ff_values(b.p_shared, c, b.memory + *stage, b.at, chain);
+#pragma unroll
+        for (int x = 0; x < 64; x++)
+            o[x / 8][x % 8] = __fadd_rn(o[x / 8][x % 8], chain[x / 8][x % 8]);
+        *stage = ff_next_stage(*stage);
+    }
+}
+
+/* `tiles` key tiles from tile `first` on. Returns which of sh->m has the final maxima. */
+__device__ __forceinline__ int ff_walk(const struct ff_block &b, int64_t kv_head, int64_t first, int tiles, int zero,
+                                       float (*o)[8])
+{
+    const int64_t last = first + tiles;
+    const bool folds = tiles > 0 && (last - 1) / FS_SPAN > first / FS_SPAN;
+    const int v_last = (int)(clamp64(b.sh->max_end - (last - 1) * FS_BN, 1, FS_BN) + FF_CHUNK - 1) / FF_CHUNK;
+    struct ff_spans spans;
+    if (folds)
+        for (int x = zero; x < 8; x++) {
+            spans.m[x] = minus_infinity();
+            for (int c = 0; c < 8; c++)
+                spans.sum[x][c] = spans.low[x][c] = 0.0f;
+        }
+    struct ff_feed feed = ff_begin(b, kv_head, first, tiles, v_last);
+    int m = 0, stage = 0;                            /* which of sh->m is current; float of the ring at work */
+    int64_t j0 = first * FS_BN;
+    for (int left = tiles; left > 0; left--, j0 += FS_BN) {
+        float s[8][8];
+#pragma unroll
+        for (int x = 0; x < 64; x++)
+            s[x / 8][x % 8] = 0.0f;
+        cp_async_wait<FF_STAGES - 2>();
+        __syncthreads();                             /* the last tile's P is read */
+        ff_stash((float4 *)b.p_shared, o);
+        ff_multiply_k(b, &feed, v_last, &stage, s);
+        bool hides = ff_finish_scores(b.p, b.sh, j0, b.at, s);
+        ff_maxima(b.sh, b.at, s);
+        ff_unstash((const float4 *)b.p_shared, o);
+        hides = __syncthreads_or(hides);
+        ff_softmax(b.sh, m, b.p_shared, b.l, b.at, s, o);
+        m ^= 1;
+        ff_multiply_v(b, &feed, v_last, left > 1 ? FF_V_CHUNKS : v_last, hides, &stage, o);
+        if (left > 1 && (int)(j0 / FS_BN) % FS_SPAN == FS_SPAN - 1)
+            ff_fold<false>(&spans, b.sh->m[m], b.at, zero, o);
+    }
+    if (folds)
+        ff_fold<true>(&spans, b.sh->m[m], b.at, zero, o);
+    return m;
+}
+
 static __global__ void __launch_bounds__(FF_THREADS, 2)
 flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
                       const __grid_constant__ struct problem_param packed)
@@ -490,12 +628,7 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
     __shared__ ff_shared sh;
     const struct problem *const p = problem_of(&packed);
     const struct flash_simt_args *const a = &args;
-    float *const p_shared = memory + FF_STAGES * FF_CHUNK_FLOATS, *const l = p_shared + FF_ROWS * FS_BN,
-                 *const q = l + 2 * FF_L;
-    const uint32_t ring = shared_address(memory);
-    const struct ff_lane at = ff_lane_of();
-    const int k_chunks = p->d > FF_CHUNK ? (int)((p->d + FF_CHUNK - 1) / FF_CHUNK) : 1;
-    const int k_at = ff_place_k(at.column, 0);
+    const struct ff_block b = ff_block_of(p, &sh, memory);
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct fs_work w = fs_work_of(a, index);
@@ -520,86 +653,9 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
             o[x / 8][x % 8] = 0.0f;
 #pragma unroll
         for (int r = 0; r < 16; r++)
-            l[r * FF_THREADS + threadIdx.x] = 0.0f;
-        const bool folds = first < last && (last - 1) / FS_SPAN > first / FS_SPAN;
-        struct ff_spans spans;
-        if (folds)
-            for (int x = a->zero; x < 8; x++) {
-                spans.m[x] = minus_infinity();
-                for (int c = 0; c < 8; c++)
-                    spans.sum[x][c] = spans.low[x][c] = 0.0f;
-            }
-        int m = 0, stage = 0;                        /* which of sh.m is current; float of the ring at work */
-        struct ff_feed feed;
-        feed.tiles = first < last ? (int)(last - first) : 0;
-        const int feed_tiles = feed.tiles;
-        const int v_last = (int)(clamp64(sh.max_end - (last - 1) * FS_BN, 1, FS_BN) + FF_CHUNK - 1) / FF_CHUNK;
-        if (feed.tiles) {
-            const int64_t row = sh.seq.k_row + first * FS_BN;
-            feed.keys = sh.seq.len_k - first * FS_BN;
-            feed.chunk = 0;
-            feed.to = ring;
-            feed.k = (const float *)p->k.data + sh.seq.k_batch * p->k.stride[0] + w.kv_head * p->k.stride[1] +
-                     (row + (threadIdx.x >> 2)) * p->k.stride[2] + (threadIdx.x & 3) * 4;
-            feed.v = (const float *)p->v.data + sh.seq.k_batch * p->v.stride[0] + w.kv_head * p->v.stride[1] +
-                     (row + (threadIdx.x >> 5)) * p->v.stride[2] + (threadIdx.x & 31) * 4;
-            ff_copy_q(p, &sh, k_chunks * FF_CHUNK, shared_address(q));
-#pragma unroll 1
-            for (int x = 0; x < FF_STAGES - 1; x++)
-                ff_bring(p, &feed, k_chunks, v_last, ring);
-        }
-        int64_t j0 = first * FS_BN;
-        for (int left = feed_tiles; left > 0; left--, j0 += FS_BN) {
-            float s[8][8];
-#pragma unroll
-            for (int x = 0; x < 64; x++)
-                s[x / 8][x % 8] = 0.0f;
-            cp_async_wait<FF_STAGES - 2>();
-            __syncthreads();                         /* the last tile's P is read */
-            ff_stash((float4 *)p_shared, o);
-#pragma unroll 1
-            for (int c = 0; c < k_chunks; c++) {
-                if (c > 0) {
-                    cp_async_wait<FF_STAGES - 2>();
-                    __syncthreads();
-                }
-                ff_bring(p, &feed, k_chunks, v_last, ring);
-                ff_scores(q + c * FF_CHUNK * FF_Q_PITCH + at.row, memory + stage, k_at, s);
-                stage = stage == (FF_STAGES - 1) * FF_CHUNK_FLOATS ? 0 : stage + FF_CHUNK_FLOATS;
-            }
-            bool hides = ff_finish_scores(p, &sh, j0, at, s);
-            ff_maxima(&sh, at, s);
-            ff_unstash((const float4 *)p_shared, o);
-            hides = __syncthreads_or(hides);
-            ff_softmax(&sh, m, p_shared, l, at, s, o);
-            m ^= 1;
-
-            const int v_chunks = left > 1 ? FF_V_CHUNKS : v_last;
-#pragma unroll 1
-            for (int c = 0; c < v_chunks; c++) {
-                float chain[8][8];
-                bool bad = false;
-                cp_async_wait<FF_STAGES - 2>();
-                if (hides)
-                    bad = __syncthreads_or(ff_search(memory + stage));
-                else
-                    __syncthreads();
-                ff_bring(p, &feed, k_chunks, v_last, ring);
-                if (bad)
-                    ff_values_hiding(p_shared, c, memory + stage, at, chain);
-                else
-                    ff_values(p_shared, c, memory + stage, at, chain);
-#pragma unroll
-                for (int x = 0; x < 64; x++)
-                    o[x / 8][x % 8] = __fadd_rn(o[x / 8][x % 8], chain[x / 8][x % 8]);
-                stage = stage == (FF_STAGES - 1) * FF_CHUNK_FLOATS ? 0 : stage + FF_CHUNK_FLOATS;
-            }
-            if (left > 1 && (int)(j0 / FS_BN) % FS_SPAN == FS_SPAN - 1)
-                ff_fold<false>(&spans, sh.m[m], at, a->zero, o);
-        }
-        if (folds)
-            ff_fold<true>(&spans, sh.m[m], at, a->zero, o);
-        ff_finish(a, p, &sh, sh.m[m], l, at, o);
+            b.l[r * FF_THREADS + threadIdx.x] = 0.0f;
+        const int m = ff_walk(b, w.kv_head, first, first < last ? (int)(last - first) : 0, a->zero, o);
+        ff_finish(a, p, &sh, sh.m[m], b.l, b.at, o);
     }
 }
 
