@@ -68,31 +68,69 @@ template <int RM> __device__ __forceinline__ void gemm_end_chain(float (*chain)[
         }
 }
 
+/* The step to come, on its way from memory to shared memory: where the thread reads it, elements of k left, that step
+ * included, and what it has read. */
+template <class TA, class TB, int RM> struct gemm_step {
+    static constexpr int rows = 16 * RM, a_pitch = rows + 4, b_pitch = GEMM_COLUMNS + 4;
+    static constexpr int a_floats = TILE_K * a_pitch, b_floats = TILE_K * b_pitch;
+    struct tile_lane a_lane, b_lane;
+    const TA *a;
+    const TB *b;
+    int64_t a_rows, b_rows, left;
+    float a_staged[tile_share<rows>::loads], b_staged[tile_share<GEMM_COLUMNS>::loads];
+};
+
+/* The item's first step, which starts at k `start`; its sums end at k `end`. */
+template <class TA, class TB, int RM>
+__device__ __forceinline__ void gemm_first_step(const struct gemm_args *a, const struct gemm_work &w, int64_t start,
+                                                int64_t end, gemm_step<TA, TB, RM> *x)
+{
+    x->a = (const TA *)a->a.data + w.batch * a->a.batch + w.head * a->a.head + (w.m0 + x->a_lane.row) * a->a.row +
+           (start + x->a_lane.k) * a->a.k;
+    x->b = (const TB *)a->b.data + w.batch * a->b.batch + w.head / a->b_head_div * a->b.head +
+           (w.n0 + x->b_lane.row) * a->b.row + (start + x->b_lane.k) * a->b.k;
+    x->a_rows = a->m - w.m0;
+    x->b_rows = a->n - w.n0;
+    x->left = end - start;
+}
+
+template <class TA, class TB, int RM>
+__device__ __forceinline__ void gemm_fetch(const struct gemm_args *a, gemm_step<TA, TB, RM> *x)
+{
+    tile_fetch<TA, 16 * RM>(x->a_lane, x->a, a->a.row, a->a.k, a->a.dtype, x->a_rows, x->left, x->a_staged);
+    tile_fetch<TB, GEMM_COLUMNS>(x->b_lane, x->b, a->b.row, a->b.k, a->b.dtype, x->b_rows, x->left, x->b_staged);
+}
+
+/* Tells whether an element of B is not finite. */
+template <class TA, class TB, int RM>
+__device__ __forceinline__ bool gemm_store(const gemm_step<TA, TB, RM> &x, float *a_tile, float *b_tile)
+{
+    tile_store<16 * RM>(x.a_lane, a_tile, x.a_pitch, x.a_staged);
+    return tile_store<GEMM_COLUMNS>(x.b_lane, b_tile, x.b_pitch, x.b_staged);
+}
+
 /* hiding: P V, where a step with a value that is not finite needs the second loop. */
 template <class TA, class TB, int RM, bool hiding>
 static __global__ void __launch_bounds__(GEMM_THREADS, hiding && sizeof(TB) == 4 && RM == 8 ? 1 : 2)
-gemm_simt_kernel(const __grid_constant__ struct gemm_args args,
-                 const __grid_constant__ struct problem_param packed)
+gemm_simt_kernel(const __grid_constant__ struct gemm_args args, const __grid_constant__ struct problem_param packed)
 {
+    typedef gemm_step<TA, TB, RM> step;
     constexpr bool chains = hiding && sizeof(TB) == 4;
-    constexpr int rows = 16 * RM, a_pitch = rows + 4, b_pitch = GEMM_COLUMNS + 4;
-    constexpr int a_floats = TILE_K * a_pitch, b_floats = TILE_K * b_pitch;
-    constexpr int a_loads = tile_share<rows>::loads, b_loads = tile_share<GEMM_COLUMNS>::loads;
-    __shared__ __align__(16) float a_shared[2 * a_floats];
-    __shared__ __align__(16) float b_shared[2 * b_floats];
+    __shared__ __align__(16) float a_shared[2 * step::a_floats];
+    __shared__ __align__(16) float b_shared[2 * step::b_floats];
     const struct gemm_args *const a = &args;
-    const struct problem *const p = problem_of(&packed);
     int tx, ty;
     tile_deal(&ty, &tx);
-    const struct tile_lane a_lane = tile_lane_of<rows>(a->a.along_k);
-    const struct tile_lane b_lane = tile_lane_of<GEMM_COLUMNS>(a->b.along_k);
+    step x;
+    x.a_lane = tile_lane_of<step::rows>(a->a.along_k);
+    x.b_lane = tile_lane_of<GEMM_COLUMNS>(a->b.along_k);
 
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
-        const struct gemm_work w = gemm_work_of(a, index, rows);
+        const struct gemm_work w = gemm_work_of(a, index, step::rows);
         struct gemm_keys keys;
-        if (!gemm_keys_of_item(a, p, w, rows, &keys))
+        if (!gemm_keys_of_item(a, problem_of(&packed), w, step::rows, &keys))
             continue;
-        float sum[RM][8], chain[RM][8], a_staged[a_loads], b_staged[b_loads];
+        float sum[RM][8], chain[RM][8];
         uint32_t low[RM][4];
 #pragma unroll
         for (int r = 0; r < RM; r++)
@@ -102,43 +140,33 @@ gemm_simt_kernel(const __grid_constant__ struct gemm_args args,
                 low[r][c / 2] = 0;
             }
 
-        const int64_t start = keys.begin / TILE_K * TILE_K, a_rows = a->m - w.m0, b_rows = a->n - w.n0;
-        const TA *a_at = (const TA *)a->a.data + w.batch * a->a.batch + w.head * a->a.head +
-                         (w.m0 + a_lane.row) * a->a.row + (start + a_lane.k) * a->a.k;
-        const TB *b_at = (const TB *)a->b.data + w.batch * a->b.batch + w.head / a->b_head_div * a->b.head +
-                         (w.n0 + b_lane.row) * a->b.row + (start + b_lane.k) * a->b.k;
-        int64_t left = keys.end - start;
-        int half = 0, odd = (int)(start / TILE_K & 1);   /* odd: the step ends a chain */
+        const int64_t start = keys.begin / TILE_K * TILE_K;
+        int half = 0, odd = (int)(start / TILE_K & 1);   /* of shared memory, at work; odd: the step ends a chain */
+        gemm_first_step(a, w, start, keys.end, &x);
         __syncthreads();                             /* the last item's readers are done */
-        tile_fetch<TA, rows>(a_lane, a_at, a->a.row, a->a.k, a->a.dtype, a_rows, left, a_staged);
-        tile_fetch<TB, GEMM_COLUMNS>(b_lane, b_at, a->b.row, a->b.k, a->b.dtype, b_rows, left, b_staged);
-        tile_store<rows>(a_lane, a_shared, a_pitch, a_staged);
-        bool bad = tile_store<GEMM_COLUMNS>(b_lane, b_shared, b_pitch, b_staged);
+        gemm_fetch(a, &x);
+        bool bad = gemm_store(x, a_shared, b_shared);
         bad = hiding ? __syncthreads_or(bad) : (__syncthreads(), false);
 #pragma unroll 1
-        for (; left > 0; left -= TILE_K) {
-            const bool more = left > TILE_K;
+        while (x.left > 0) {
+            const bool more = x.left > TILE_K;
+            x.left -= TILE_K;
             if (more) {
-                a_at += TILE_K * a->a.k;
-                b_at += TILE_K * a->b.k;
-                tile_fetch<TA, rows>(a_lane, a_at, a->a.row, a->a.k, a->a.dtype, a_rows, left - TILE_K, a_staged);
-                tile_fetch<TB, GEMM_COLUMNS>(b_lane, b_at, a->b.row, a->b.k, a->b.dtype, b_rows, left - TILE_K,
-                                             b_staged);
+                x.a += TILE_K * a->a.k;
+                x.b += TILE_K * a->b.k;
+                gemm_fetch(a, &x);
             }
-            const float *const a_tile = a_shared + half * a_floats, *const b_tile = b_shared + half * b_floats;
+            const float *const a_tile = a_shared + half * step::a_floats;
+            const float *const b_tile = b_shared + half * step::b_floats;
             if (hiding && bad)
-                tile_multiply_hiding<RM, 2>(a_tile, a_pitch, b_tile, b_pitch, ty, tx, chains ? chain : sum);
+                tile_multiply_hiding<RM, 2>(a_tile, step::a_pitch, b_tile, step::b_pitch, ty, tx, chains ? chain : sum);
             else
-                tile_multiply<RM, 2>(a_tile, a_pitch, b_tile, b_pitch, ty, tx, chains ? chain : sum);
+                tile_multiply<RM, 2>(a_tile, step::a_pitch, b_tile, step::b_pitch, ty, tx, chains ? chain : sum);
             if (chains && (odd || !more))
                 gemm_end_chain<RM>(chain, sum, low);
             odd ^= 1;
             half ^= 1;
-            bad = false;
-            if (more) {
-                tile_store<rows>(a_lane, a_shared + half * a_floats, a_pitch, a_staged);
-                bad = tile_store<GEMM_COLUMNS>(b_lane, b_shared + half * b_floats, b_pitch, b_staged);
-            }
+            bad = more && gemm_store(x, a_shared + half * step::a_floats, b_shared + half * step::b_floats);
             bad = hiding ? __syncthreads_or(bad) : (__syncthreads(), false);
         }
         gemm_write<RM>(a, w, ty, tx, sum);
