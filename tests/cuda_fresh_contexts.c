@@ -165,25 +165,28 @@ void fresh_stale_context(void)
     expect_right(calls[0], SK);
 }
 
-/* Blocks of the largest launch of a call on the stream, from a graph of it. */
+/* Blocks of the largest launch of a call on the stream, from a graph of it. The driver tells: this program's runtime
+ * does not know the library's kernels. */
 static unsigned blocks_on(struct call *c, CUstream stream)
 {
+    CUresult (*get_params)(CUgraphNode, CUDA_KERNEL_NODE_PARAMS *) = NULL;
     cudaGraph_t graph;
     cudaGraphNode_t nodes[8];
     size_t count = 8;
     unsigned most = 0;
+    *(void **)&get_params = driver_function("cuGraphKernelNodeGetParams", 12000);
     MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     MUST(forward(c, stream));
     MUST(cudaStreamEndCapture(stream, &graph));
     MUST(cudaGraphGetNodes(graph, nodes, &count));
     for (size_t i = 0; i < count; i++) {
         enum cudaGraphNodeType type;
-        struct cudaKernelNodeParams node;
+        CUDA_KERNEL_NODE_PARAMS node;
         MUST(cudaGraphNodeGetType(nodes[i], &type));
         if (type != cudaGraphNodeTypeKernel)
             continue;
-        MUST(cudaGraphKernelNodeGetParams(nodes[i], &node));
-        most = node.gridDim.x > most ? node.gridDim.x : most;
+        MUST(get_params(nodes[i], &node));
+        most = node.gridDimX > most ? node.gridDimX : most;
     }
     MUST(cudaGraphDestroy(graph));
     return most;
