@@ -12,7 +12,7 @@
 
 #include "cuda/driver.h"
 
-enum { MAX_DEVICES = 64, VERSION_WANTED = 12000, VERSION_LATER = 12040 };
+enum { VERSION_WANTED = 12000, VERSION_LATER = 12040 };
 
 struct driver qattn__driver;
 

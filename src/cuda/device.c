@@ -102,15 +102,16 @@ static int32_t check_fork(void)
     return QATTN_OK;
 }
 
-/* Devices found usable, one bit each; only those below 64 are remembered. */
+/* Devices found usable, one bit each. */
 static _Atomic(uint64_t) usable;
+_Static_assert(MAX_DEVICES <= 64, "the bits of usable");
 
 int32_t qattn__cuda_status(int32_t device_id)
 {
     int count = 0, mode = 0;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     QATTN_TRY(check_fork());
-    const uint64_t bit = device_id >= 0 && device_id < 64 ? UINT64_C(1) << device_id : 0;
+    const uint64_t bit = device_id >= 0 && device_id < MAX_DEVICES ? UINT64_C(1) << device_id : 0;
     if (atomic_load_explicit(&usable, memory_order_relaxed) & bit)
         return QATTN_OK;
     cudaError_t err = cudaGetDeviceCount(&count);

@@ -28,6 +28,9 @@ bool qattn__cuda_error_sticky(int code);
 
 #if QATTN_CUDA
 
+/* Devices of a process that the library remembers something of. */
+enum { MAX_DEVICES = 64 };
+
 /* QATTN_OK if this process may use CUDA device `device_id`, else 3xxx with the reason in the thread's text. */
 int32_t qattn__cuda_status(int32_t device_id);
 

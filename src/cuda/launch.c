@@ -14,12 +14,10 @@
 
 #include "cuda/driver.h"
 
-enum { MAX_DEVICES = 64 };
-
-/* What calls ask of a device again and again. */
+/* What calls ask of a device again and again, the most wanted first. */
 static const enum cudaDeviceAttr kept[] = {
-    cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor, cudaDevAttrMultiProcessorCount,
     cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+    cudaDevAttrComputeCapabilityMajor, cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMinor,
     cudaDevAttrMemoryPoolsSupported,
 };
 enum { KEPT = sizeof kept / sizeof kept[0] };

@@ -8,8 +8,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { MAX_DEVICES = 64 };
-
 /* Freed memory up to this much stays with the pool, so that calls in a row do not go to the operating system. */
 static const uint64_t pool_keeps = 64u << 20;
 

@@ -45,9 +45,7 @@ struct share {
 /* d from 1 to 2^31 - 1. */
 static struct f80_divisor divisor_of(int64_t d)
 {
-    struct f80_divisor x = { .by = (uint32_t)d };
-    while (((int64_t)1 << x.shift) < d)
-        x.shift++;
+    struct f80_divisor x = { .by = (uint32_t)d, .shift = d > 1 ? 32 - (uint32_t)__builtin_clz((uint32_t)d - 1) : 0 };
     x.mult = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << x.shift) - (uint64_t)d)) / (uint64_t)d + 1);
     return x;
 }
@@ -276,6 +274,7 @@ static void set_alike(const struct problem *p, struct flash_sm80_args *a)
         a->begin0 = (int32_t)(s.offset - p->window_left);
 }
 
+/* Which kernel, how many splits and blocks, how much memory: all that a question for the workspace needs. */
 static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0, shared_all = 0;
@@ -298,12 +297,18 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
         !p->causal && !p->window && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k;
     const bool keep_blocks = !plan->kernel.one_item && even && (plan->kernel.blocks == 1 || p->cap_k <= SHORT_KEYS);
     plan->blocks = keep_blocks && a->work > slots ? slots : a->work;
-    if (a->work == 0)
-        return QATTN_OK;
+    if (a->work > 0)
+        size_parts(p, plan);
+    return QATTN_OK;
+}
+
+/* The rest of the kernel's arguments; there is work. */
+static void set_args(const struct problem *p, bool mixed, struct plan *plan)
+{
+    struct flash_sm80_args *const a = &plan->args;
     a->tiles = (int32_t)blocks_of(p->cap_q * p->group, plan->kernel.rows);
     a->by_group = divisor_of(p->group);
     order_items(p, a);
-    size_parts(p, plan);
     a->k_row_bytes = p->k.stride[2] * p->k.itemsize;
     a->v_row_bytes = p->v.stride[2] * p->v.itemsize;
     a->least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0;
@@ -316,7 +321,6 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
     a->q_vector = rows_of_16_bytes(&p->q);
     a->kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
     a->o_vector = a->num_splits == 1 && rows_of_16_bytes(&p->o) && p->o.dtype == p->q.dtype && p->dv % 8 == 0;
-    return QATTN_OK;
 }
 
 /* The decode kernel's workspace lies behind the prefill kernel's. */
@@ -363,9 +367,12 @@ static int32_t combine(const struct problem *p, const struct plan *plan, struct 
                               32 * COMBINE_WARPS, 0, params, stream, "flash_simt_combine");
 }
 
-static int32_t prefill(const struct problem *p, struct plan *plan, qattn_stream stream)
+static int32_t prefill(const struct problem *p, bool mixed, struct plan *plan, qattn_stream stream)
 {
     struct problem_param packed;
+    if (plan->args.work == 0)
+        return QATTN_OK;
+    set_args(p, mixed, plan);
     if (plan->args.num_splits > 1) {
         plan->args.parts_o = (float *)(void *)p->workspace;
         plan->args.parts_ml = (float *)(void *)(p->workspace + plan->parts_bytes);
@@ -383,7 +390,7 @@ int32_t qattn__sm80_flash(const struct problem *p, qattn_stream stream)
     struct plan plan = { 0 };
     if (share.prefill) {
         QATTN_TRY(make_plan(p, share.decode, &plan));
-        QATTN_TRY(prefill(p, &plan, stream));
+        QATTN_TRY(prefill(p, share.decode, &plan, stream));
     }
     return share.decode ? qattn__sm80_decode(p, p->workspace ? p->workspace + aligned(plan.bytes) : NULL, stream)
                         : QATTN_OK;
