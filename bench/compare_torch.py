@@ -23,6 +23,7 @@ and with --bars the goals and whether they are met.
 """
 import argparse
 import csv
+import functools
 import os
 import random
 import signal
@@ -163,7 +164,10 @@ class Bench:
             refused.params.softcap = -1.0
             mark = "libqattn" if name == self.main else f"libqattn {name}"
             runs[f"{mark}, bound call"] = repeat(call)
-            runs[f"{mark}, refused call"] = repeat(lambda c=refused: c._run(*c._addresses, c._stream))
+            runs[f"{mark}, refused call"] = repeat(refused._run)
+            empty = binding.bind("flash_forward", q, k, v, out)       # the same arguments, and nothing done with them
+            empty._run = functools.partial(binding._untyped("abi_version"), *empty._run.args)
+            runs[f"{mark}, empty call"] = repeat(empty)
             runs[f"{mark}, function"] = repeat(lambda binding=binding: binding.flash_forward(q, k, v, out))
             runs[f"{mark}, function, O allocated"] = repeat(lambda binding=binding: binding.flash_forward(q, k, v))
         problem = type("Problem", (), {"dtype": q.dtype, "flop": 0})

@@ -222,11 +222,10 @@ def library():
 
 
 @functools.lru_cache(maxsize=None)
-def _by_address(name):
-    """qattn_NAME taking plain addresses: half the cost of a call through pointers to structs."""
-    types = [c_int64 if t is c_int64 else c_void_p for t in _OPERATIONS[name][0]]
+def _untyped(name):
+    """qattn_NAME without a prototype: it takes what byref() and from_param() give, and converts nothing."""
     function = getattr(library(), "qattn_" + name)
-    return ctypes.CFUNCTYPE(c_int32, *types, c_void_p, _STREAM)(ctypes.cast(function, c_void_p).value)
+    return ctypes.CFUNCTYPE(c_int32)(ctypes.cast(function, c_void_p).value)
 
 
 class QattnError(Exception):
@@ -512,9 +511,9 @@ class Call:
         self.name, self.tensors, self.params, self.result = name, tensors, params, result
         self._arguments = [ctypes.byref(t) if isinstance(t, Tensor) else t for t in tensors]
         self._arguments.append(ctypes.byref(params))
-        self._addresses = [t if t is None or isinstance(t, int) else ctypes.addressof(t) for t in (*tensors, params)]
-        self._run = _by_address(name)
-        self._stream = stream
+        self._converted = [c_int64.from_param(t) if isinstance(t, int) else t if t is None else ctypes.byref(t)
+                           for t in (*tensors, params)]
+        self._use_stream(stream)
         first = next(t for t in reversed(tensors) if isinstance(t, Tensor))
         if workspace is not None:
             m = _inspect(workspace)
@@ -527,12 +526,17 @@ class Call:
         self.scratch = owner
         self.params.workspace, self.params.workspace_bytes = address, size
 
+    def _use_stream(self, stream):
+        """Every argument is converted here, once, and not at each run: that is most of what ctypes costs."""
+        self._stream = stream
+        self._run = functools.partial(_untyped(self.name), *self._converted, c_void_p.from_param(stream))
+
     def _use_torch(self, device_id):
         """Torch's current stream, unless one was given, and scratch from its allocator."""
         torch = sys.modules["torch"]
         current = torch.cuda.current_stream(device_id)
         if self._stream is None:
-            self._stream = current.cuda_stream
+            self._use_stream(current.cuda_stream)
         size = self.workspace()
         if size:
             with torch.cuda.stream(torch.cuda.ExternalStream(self._stream, device=device_id)
@@ -542,7 +546,7 @@ class Call:
 
     def __call__(self):
         """Runs the operation and returns .result."""
-        status = self._run(*self._addresses, self._stream)
+        status = self._run()
         if status:
             _check(status)
         return self.result
@@ -812,7 +816,9 @@ class _Plan:
                 where[0].data = x.data_ptr()
             results.append(x)
         if self.device is not None:
-            call._stream = _torch_stream(self.device.index)
+            stream = _torch_stream(self.device.index)
+            if stream != call._stream:
+                call._use_stream(stream)
             if call.params.workspace_bytes:
                 scratch = self.empty(**self.scratch)       # given back, in stream order, when run() returns
                 call.params.workspace = (scratch.data_ptr() + 255) & -256
