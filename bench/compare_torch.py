@@ -157,13 +157,17 @@ class Bench:
 
     def run_host(self):
         q, k, v = (torch.randn(1, 128, 16, 64, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(3))
-        out, runs = torch.empty_like(q), {}
+        one = torch.randn(1, 32, 1, 128, device="cuda", dtype=q.dtype)
+        keys, values = (torch.randn(1, 8, 4096, 128, device="cuda", dtype=q.dtype) for _ in range(2))
+        out, one_out, runs = torch.empty_like(q), torch.empty_like(one), {}
         for name, binding in self.rows.items():
             call = binding.bind("flash_forward", q, k, v, out)
+            split = binding.bind("flash_forward", one, keys, values, one_out)
             refused = binding.bind("flash_forward", q, k, v, out)
             refused.params.softcap = -1.0
             mark = "libqattn" if name == self.main else f"libqattn {name}"
             runs[f"{mark}, bound call"] = repeat(call)
+            runs[f"{mark}, bound call, keys split"] = repeat(split)
             runs[f"{mark}, refused call"] = repeat(refused._run)
             empty = binding.bind("flash_forward", q, k, v, out)       # the same arguments, and nothing done with them
             empty._run = functools.partial(binding._untyped("abi_version"), *empty._run.args)

@@ -85,14 +85,18 @@ def list_bars(r):
         ("packed prefill >= 0.95x dense rate", 0.95, worst((packed_rates(r, d), f"D{d}") for d in widths)),
         ("packed prefill >= 1.0x FA2 varlen", 1.0, worst(over(r, "packed", "", "fa2 varlen"))),
         ("mixed: apart / one call >= 1/1.15", 1 / 1.15, worst(over(r, "mixed", " one call", " apart"))),
-        ("host time of a call with a workspace <= 5 us", 1.0, host_bar(r, "libqattn, bound call", 5.0)),
-        ("host time of a refusal <= 2 us", 1.0, host_bar(r, "libqattn, refused call", 2.0)),
+        ("host time of a call with a workspace <= 5 us", 1.0, host_bar(r, 5.0, "bound call", "bound call, keys split")),
+        ("host time of a refusal <= 2 us", 1.0, host_bar(r, 2.0, "refused call")),
     ]
 
 
-def host_bar(r, what, limit):
-    us = r.us.get(("host", "B1 H16 S128 D64", what))
-    return (limit / us, f"{us:.2f} us through ctypes") if us else None
+def host_bar(r, limit, *calls):
+    """The library's own time: what the slowest of the calls takes more than an empty one with the same arguments."""
+    *us, empty = (r.us.get(("host", "B1 H16 S128 D64", f"libqattn, {what}")) for what in (*calls, "empty call"))
+    if not all((*us, empty)):
+        return None
+    own = max(us) - empty
+    return limit / own, f"{own:.2f} us in C; {max(us):.2f} through ctypes, where an empty call takes {empty:.2f}"
 
 
 def print_bars(r):
