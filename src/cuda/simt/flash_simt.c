@@ -9,7 +9,9 @@
 #include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
 
-enum { FEW_ROWS = 32, MAX_SPLITS = 64, RING_LINES = 2 * FS_BK, ROW_PAD = 4, COMBINE_WARPS = 8 };
+enum { FEW_ROWS = 32, MAX_SPLITS = 64, RING_LINES = 2 * FS_BK, ROW_PAD = 4 };
+/* A warp puts one row together; blocks stride over the rows, of which most of a packed batch may not exist. */
+enum { COMBINE_WARPS = 8, COMBINE_BLOCKS = 1 << 20 };
 
 static const size_t static_bytes[FS_SHAPES] = { FS_STATIC_128, FS_STATIC_64, FS_STATIC_16, FS_STATIC_128 };
 static const int64_t tile_rows[FS_SHAPES] = { 128, 64, 16, 128 }, tile_width[FS_SHAPES] = { 128, 256, 128, 64 };
@@ -132,9 +134,10 @@ int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_ar
 {
     if (a->num_splits == 1)
         return QATTN_OK;
-    const int64_t rows = p->n * p->cap_q * p->hq;    /* work counts no fewer */
-    return qattn__cuda_launch(qattn__flash_simt_combine(), blocks_of(rows, COMBINE_WARPS), 32 * COMBINE_WARPS,
-                              0, params, stream, "flash_simt_combine");
+    const int64_t rows = p->n * p->cap_q * p->hq;    /* callers see to it that they can be counted */
+    const int64_t all = blocks_of(rows, COMBINE_WARPS);
+    return qattn__cuda_launch(qattn__flash_simt_combine(), all < COMBINE_BLOCKS ? all : COMBINE_BLOCKS,
+                              32 * COMBINE_WARPS, 0, params, stream, "flash_simt_combine");
 }
 
 /* The shapes of flash_f32_simt.cu; it also asks for rows of k and v on 16 bytes. */

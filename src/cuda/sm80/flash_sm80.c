@@ -18,8 +18,6 @@ enum {
     SPLIT_KEYS = 256,  /* of one split, at least */
     SPLIT_SHARE = 3,   /* see choose_splits */
     SHORT_KEYS = 512,  /* see make_plan */
-    COMBINE_WARPS = 8, /* of a block; a warp puts one row together */
-    COMBINE_BLOCKS = 1 << 20,
     MAX_KEYS = 1 << 30,
     BLOCK_OVERHEAD = 1024 /* shared memory that the system takes of each block */
 };
@@ -31,10 +29,10 @@ static const float log2_e = 1.4426950408889634f;
 struct plan {
     struct flash_sm80_kernel kernel;
     struct flash_sm80_args args;
+    struct flash_simt_args parts; /* of splits: laid out and brought together as cuda.simt does */
     size_t shared_bytes;
-    int64_t blocks;     /* of the grid */
-    size_t parts_bytes; /* workspace of the splits' O; SIZE_MAX: more than can be */
-    size_t bytes;       /* workspace; SIZE_MAX likewise */
+    int64_t blocks; /* of the grid */
+    size_t bytes;   /* workspace; SIZE_MAX: more than can be */
 };
 
 /* Which kernels a call takes: sequences of few rows are the decode kernel's, where it takes the call at all. */
@@ -108,18 +106,29 @@ static size_t shared_bytes(const struct problem *p, const struct flash_sm80_kern
            (p->alibi_slopes ? (size_t)F80_ALIBI_BYTES(kernel->rows) : 0) + stage_bytes(p, kernel, stage);
 }
 
-/* The plain kernel or the one with terms where they may (struct f80) and fit. Their bits may be others: BATCH_INVARIANT
- * keeps to one kernel. */
-static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared_limit)
+/* Calls for the plain kernel or, at 128 columns, the one with terms (struct f80). Their bits may be others:
+ * BATCH_INVARIANT keeps to one kernel. */
+static bool even_shapes(const struct problem *p, bool terms)
 {
     const bool width = p->d == p->dv && (p->d == 64 || p->d == 128 || p->d == 256);
-    const bool vector = rows_of_16_bytes(&p->q) && rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
-    if (width && vector && p->k.itemsize == 2 && !p->page_table && !(p->flags & QATTN_FLAG_BATCH_INVARIANT)) {
-        const bool plain = !has_terms(p), both = p->bias.dtype && p->keep.dtype, any = p->bias.dtype || p->keep.dtype;
-        const struct flash_sm80_kernel kernel = plain ? kernel_of_width(p, true) : kernel_with_terms(p);
+    return width && p->k.itemsize == 2 && !p->page_table && !(p->flags & QATTN_FLAG_BATCH_INVARIANT) &&
+           (!terms || (p->d == 128 && !(p->bias.dtype && p->keep.dtype)));
+}
+
+static struct flash_sm80_kernel even_kernel(const struct problem *p, bool terms)
+{
+    return terms ? kernel_with_terms(p) : kernel_of_width(p, true);
+}
+
+static struct flash_sm80_kernel kernel_of(const struct problem *p, size_t shared_limit)
+{
+    const bool terms = has_terms(p);
+    if (even_shapes(p, terms) && rows_of_16_bytes(&p->q) && rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v)) {
+        const struct flash_sm80_kernel kernel = even_kernel(p, terms);
         /* strides of bias and keep change no bits: room for the larger stage or none */
-        const size_t bytes = shared_bytes(p, &kernel, any ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE);
-        if (bytes + F80_STATIC_BYTES <= shared_limit && (plain || (p->d == 128 && !both)))
+        const bool stage = p->bias.dtype || p->keep.dtype;
+        const size_t bytes = shared_bytes(p, &kernel, stage ? FLASH_SM80_GATHERED : FLASH_SM80_NO_STAGE);
+        if (bytes + F80_STATIC_BYTES <= shared_limit)
             return kernel;
     }
     return kernel_of_width(p, false);
@@ -231,19 +240,6 @@ static void order_items(const struct problem *p, struct flash_sm80_args *a)
     a->by_heads = divisor_of(heads);
 }
 
-static void size_parts(const struct problem *p, struct plan *plan)
-{
-    struct flash_sm80_args *const a = &plan->args;
-    if (a->num_splits == 1)
-        return;
-    const size_t rows = times(times((size_t)p->q.shape[0], (size_t)p->q.shape[2]), (size_t)p->hq);
-    const size_t all = times(rows, (size_t)a->num_splits);
-    a->part_rows = (int64_t)rows;
-    plan->parts_bytes = times(all, (size_t)p->dv * sizeof(float));
-    const size_t ml = times(all, 2 * sizeof(float));
-    plan->bytes = ml > SIZE_MAX / 4 || plan->parts_bytes > SIZE_MAX / 4 ? SIZE_MAX : plan->parts_bytes + ml;
-}
-
 /* What one of the kernel's scores is worth. */
 static void set_unit(const struct problem *p, struct flash_sm80_args *a)
 {
@@ -297,8 +293,8 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
         !p->causal && !p->window && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k;
     const bool keep_blocks = !plan->kernel.one_item && even && (plan->kernel.blocks == 1 || p->cap_k <= SHORT_KEYS);
     plan->blocks = keep_blocks && a->work > slots ? slots : a->work;
-    if (a->work > 0)
-        size_parts(p, plan);
+    plan->parts.num_splits = a->num_splits;
+    plan->bytes = a->work > 0 ? qattn__flash_parts(p, &plan->parts, NULL) : 0;
     return QATTN_OK;
 }
 
@@ -339,6 +335,7 @@ size_t qattn__sm80_flash_workspace(const struct problem *p)
     return plan.bytes > SIZE_MAX / 4 || decode > SIZE_MAX / 4 ? SIZE_MAX : aligned(plan.bytes) + decode;
 }
 
+/* Which kernel runs is a matter of strides and alignment too. */
 int32_t qattn__sm80_flash_load(const struct problem *p)
 {
     const struct share share = share_of(p);
@@ -346,25 +343,11 @@ int32_t qattn__sm80_flash_load(const struct problem *p)
         QATTN_TRY(qattn__sm80_decode_load(p));
     if (!share.prefill)
         return QATTN_OK;
-    for (int plain = 0; plain < 2; plain++)    /* which one runs is a matter of alignment */
-        QATTN_TRY(qattn__cuda_load(kernel_of_width(p, plain != 0).kernel));
-    QATTN_TRY(qattn__cuda_load(kernel_with_terms(p).kernel));
+    QATTN_TRY(qattn__cuda_load(kernel_of_width(p, false).kernel));
+    if (even_shapes(p, has_terms(p)))
+        QATTN_TRY(qattn__cuda_load(even_kernel(p, has_terms(p)).kernel));
     QATTN_TRY(qattn__cuda_load(qattn__flash_simt_combine()));
     return QATTN_OK;
-}
-
-/* The parts of splits are laid out as cuda.simt does. */
-static int32_t combine(const struct problem *p, const struct plan *plan, struct problem_param *packed,
-                       qattn_stream stream)
-{
-    const struct flash_sm80_args *const a = &plan->args;
-    struct flash_simt_args args = {
-        .num_splits = a->num_splits, .part_rows = a->part_rows, .parts_o = a->parts_o, .parts_ml = a->parts_ml
-    };
-    void *params[] = { &args, packed };
-    const int64_t all = blocks_of((int64_t)combine_rows(p), COMBINE_WARPS); /* they stride over the rows */
-    return qattn__cuda_launch(qattn__flash_simt_combine(), all < COMBINE_BLOCKS ? all : COMBINE_BLOCKS,
-                              32 * COMBINE_WARPS, 0, params, stream, "flash_simt_combine");
 }
 
 static int32_t prefill(const struct problem *p, bool mixed, struct plan *plan, qattn_stream stream)
@@ -373,15 +356,15 @@ static int32_t prefill(const struct problem *p, bool mixed, struct plan *plan, q
     if (plan->args.work == 0)
         return QATTN_OK;
     set_args(p, mixed, plan);
-    if (plan->args.num_splits > 1) {
-        plan->args.parts_o = (float *)(void *)p->workspace;
-        plan->args.parts_ml = (float *)(void *)(p->workspace + plan->parts_bytes);
-    }
+    (void)qattn__flash_parts(p, &plan->parts, p->workspace);
+    plan->args.part_rows = plan->parts.part_rows;
+    plan->args.parts_o = plan->parts.parts_o;
+    plan->args.parts_ml = plan->parts.parts_ml;
     problem_pack(&packed, p);
-    void *params[] = { &plan->args, &packed };
+    void *params[] = { &plan->args, &packed }, *combine[] = { &plan->parts, &packed };
     QATTN_TRY(qattn__cuda_launch(plan->kernel.kernel, plan->blocks, plan->kernel.threads, plan->shared_bytes, params,
                                  stream, "flash_sm80_kernel"));
-    return plan->args.num_splits == 1 ? QATTN_OK : combine(p, plan, &packed, stream);
+    return qattn__flash_combine(p, &plan->parts, combine, stream);
 }
 
 int32_t qattn__sm80_flash(const struct problem *p, qattn_stream stream)
