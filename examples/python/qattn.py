@@ -511,6 +511,7 @@ class Call:
         self.name, self.tensors, self.params, self.result = name, tensors, params, result
         self._arguments = [ctypes.byref(t) if isinstance(t, Tensor) else t for t in tensors]
         self._arguments.append(ctypes.byref(params))
+        self._run = _untyped(name)
         self._converted = [c_int64.from_param(t) if isinstance(t, int) else t if t is None else ctypes.byref(t)
                            for t in (*tensors, params)]
         self._use_stream(stream)
@@ -529,7 +530,7 @@ class Call:
     def _use_stream(self, stream):
         """Every argument is converted here, once, and not at each run: that is most of what ctypes costs."""
         self._stream = stream
-        self._run = functools.partial(_untyped(self.name), *self._converted, c_void_p.from_param(stream))
+        self._ready = (*self._converted, c_void_p.from_param(stream))
 
     def _use_torch(self, device_id):
         """Torch's current stream, unless one was given, and scratch from its allocator."""
@@ -546,7 +547,7 @@ class Call:
 
     def __call__(self):
         """Runs the operation and returns .result."""
-        status = self._run()
+        status = self._run(*self._ready)
         if status:
             _check(status)
         return self.result
