@@ -339,7 +339,7 @@ $(BENCH_LAUNCH): $(BUILD)/bench/bench_launch.o $(INTERNAL)
 comma := ,
 # Suites of the program check_all (tests/suites.h); they see the library's private headers.
 CHECK_SRC := $(addprefix tests/, main.c support.c box.c gpu.c gpu_device.c tolerance.c qv.c recipe.c row_run.c \
-  attn_build.c attn_logical.c attn_oracle.c attn_params.c attn_run.c check_gemm.c grid.c \
+  attn_build.c attn_logical.c attn_numbers.c attn_oracle.c attn_params.c attn_run.c check_gemm.c grid.c \
   grid_tiles.c grid_edges.c grid_random.c check_merge.c \
   case_checks.c case_data.c case_memory.c case_reruns.c case_text.c case_thin.c cases_file.c onnx_attention.c \
   test_status.c test_params.c test_tensor.c test_dispatch.c test_cuda_error.c test_badargs.c test_convert.c \

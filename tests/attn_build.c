@@ -206,10 +206,12 @@ static void fill_row(const struct attn_build *b, struct box *box, char which, in
     else
         place_k(b, n, i, &batch, &row);
     box_set_row(box, batch, h, row, width, normal_row_encoded(dtype, key));
-    if (!c->nan || (which != 'q' && c->nan != OVERFLOW_KEY && !attn_bad_key(c, s, i)))
+    if (!c->numbers && (!c->nan || (which != 'q' && c->nan != OVERFLOW_KEY && !attn_bad_key(c, s, i))))
         return;
     double values[NORMAL_MAX_ROW];
     memcpy(values, normal_row(dtype, key), (size_t)width * sizeof *values);
+    if (c->numbers)
+        attn_stretch(c, which, key, width, values);
     attn_spoil(c, s, which, h, i, width, values);
     for (int64_t d = 0; d < width; d++)
         box_set(box, batch, h, row, d, values[d]);

@@ -31,6 +31,8 @@ static void real_row(const struct work *w, char which, int64_t h, int64_t row, i
     const uint64_t key = which == 'q' ? attn_q_key(c, id, h, w->s->first_row + row)
                        : which == 'k' ? attn_k_key(c, id, h, row) : attn_v_key(c, id, h, row);
     memcpy(out, normal_row(which == 'q' ? c->q_dtype : c->kv_dtype, key), (size_t)width * sizeof *out);
+    if (c->numbers)
+        attn_stretch(c, which, key, width, out);
     attn_spoil(c, w->s, which, h, row, width, out);
     if (kind != SCALE_NONE)
         for (int64_t d = 0; d < width; d++)
@@ -74,8 +76,17 @@ static bool position_sees(const struct work *w, int64_t i, int64_t j)
 
 static double product_of(const struct work *w, int64_t h, int64_t i, int64_t j, double *absolute)
 {
+    const double *const k = w->k + j * w->d;
+    if (w->c->op != OP_SOFTMAX && w->c->precision && w->c->numbers) {
+        double floored = 0;
+        const double product = dot(w->q, k, w->d, absolute);
+        for (int64_t d = 0; d < w->d; d++)
+            floored += attn_tf32_floor(w->c, w->q[d]) * attn_tf32_floor(w->c, k[d]);
+        *absolute = floored;
+        return product;
+    }
     if (w->c->op != OP_SOFTMAX)
-        return dot(w->q, w->k + j * w->d, w->d, absolute);
+        return dot(w->q, k, w->d, absolute);
     double x =
         normal_row(w->c->q_dtype, attn_q_key(w->c, w->s->id, h,
                                              i * 4096 + j / NORMAL_MAX_ROW))[j % NORMAL_MAX_ROW];

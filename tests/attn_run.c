@@ -65,8 +65,8 @@ enum { MIN_RMS_ELEMENTS = 4096, MAX_PLAIN_WORK = 4 << 20 };
 bool attn_wants_plain(const struct attn_case *c, const struct sequence *seqs)
 {
     int64_t elements = 0, work = 0;
-    if (c->op == OP_SOFTMAX || c->nan || c->sinks == 2 || c->bias_kind == BIAS_ODD || c->odd_scale || c->odd_slopes ||
-        c->hkv == 0)
+    if (c->op == OP_SOFTMAX || c->nan || c->numbers || c->sinks == 2 || c->bias_kind == BIAS_ODD || c->odd_scale ||
+        c->odd_slopes || c->hkv == 0)
         return false;
     for (int64_t n = 0; n < c->b; n++) {
         elements += c->hq * seqs[n].len_q * attn_dv(c);
@@ -96,15 +96,15 @@ static double ratio_of(double got, double want, double bound)
 }
 
 static double ratio_of_output(const struct attn_case *c, const struct attn_answer *a, int64_t row, int64_t d,
-                              double e_s, double got)
+                              int32_t precision, double e_s, double got)
 {
     const int64_t at = row * a->dv + d;
     const double want = a->o[at];
     if (!isfinite(want))
         return isfinite(got) ? INFINITY : 0;     /* which non-finite value is not promised */
     /* 3xTF32 cuts a V within 2^-12 of the largest f32 to 11 bits: rows that see it. */
-    const bool cut = c->nan == MAX_LAST_VALUE && c->precision == QATTN_PRECISION_3XTF32 && a->sees_bad[row];
-    const int32_t precision = cut ? QATTN_PRECISION_TF32 : (int32_t)c->precision;
+    if (c->nan == MAX_LAST_VALUE && precision == QATTN_PRECISION_3XTF32 && a->sees_bad[row])
+        precision = QATTN_PRECISION_TF32;
     const double bound = tolerance_output_of(c->q_dtype, c->kv_dtype, c->o_dtype,
                                              tolerance_product(c->q_dtype, precision),
                                              e_s, want, a->o_abs[at]);
@@ -131,13 +131,13 @@ static bool sees_all_kinds(const struct attn_case *c, const struct attn_answer *
 }
 
 static void compare_row(struct attn_build *b, const struct attn_answer *a, int64_t n, int64_t h, int64_t i,
-                        struct verdict *v)
+                        int32_t precision, struct verdict *v)
 {
     const struct attn_case *c = b->c;
     const int64_t row = attn_row(c, a, b->seqs, n, h, i);
     int64_t batch, at;
     attn_place_q(b, n, i, &batch, &at);
-    const double product = tolerance_product(c->q_dtype, (int32_t)c->precision);
+    const double product = tolerance_product(c->q_dtype, precision);
     const double e_s = tolerance_score_of(c->op == OP_SOFTMAX ? 0 : c->d, product, a->magnitude[row]);
     const bool lenient = sees_all_kinds(c, a, row);
     double plain_row = 0;
@@ -146,7 +146,7 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
         box_expect_written(&b->o, batch, h, at, d);
         if (lenient)
             continue;
-        judge(ratio_of_output(c, a, row, d, e_s, got), &v->worst_o, "o", n, h, i, d, got, want);
+        judge(ratio_of_output(c, a, row, d, precision, e_s, got), &v->worst_o, "o", n, h, i, d, got, want);
         if (a->plain) {
             v->square += (got - want) * (got - want);
             plain_row += (a->plain[row * a->dv + d] - want) * (a->plain[row * a->dv + d] - want);
@@ -189,19 +189,19 @@ static double rows_that_err(const struct verdict *v)
     return v->plain_fourth > 0 ? v->plain_square * v->plain_square / v->plain_fourth : 0;
 }
 
-static void judge_rms(const char *impl_id, const struct attn_case *c, const struct verdict *v)
+static void judge_rms(const char *impl_id, const struct attn_case *c, int32_t precision, const struct verdict *v)
 {
     char key[96];
     static const char *const precisions[] = { "", " 3xtf32", " tf32" };
     snprintf(key, sizeof key, "%s %s/%s>%s%s o", impl_id, format_name(c->q_dtype), format_name(c->kv_dtype),
-             format_name(c->o_dtype), precisions[c->precision]);
+             format_name(c->o_dtype), precisions[precision]);
     report_ratio(key, v->worst_o);
     if (v->elements >= MIN_RMS_ELEMENTS) {
         const double plain = sqrt(v->plain_square), size = sqrt(v->size_square);
         const double strict = tolerance_rms(c->q_dtype, INFINITY, plain, size);
         const double allowed = tolerance_rms(c->q_dtype, rows_that_err(v), plain, size) +
-                               tolerance_product(c->q_dtype, (int32_t)c->precision) * size;
-        if (sqrt(v->square) > strict && sqrt(v->square) <= allowed && c->precision == 0)
+                               tolerance_product(c->q_dtype, precision) * size;
+        if (sqrt(v->square) > strict && sqrt(v->square) <= allowed && precision == QATTN_PRECISION_IEEE)
             count_run("rms of few rows, above 1.1 and within 2", 1);
         if (v->plain_square > 0)
             report_rms(key, sqrt(v->square / v->plain_square));
@@ -210,7 +210,7 @@ static void judge_rms(const char *impl_id, const struct attn_case *c, const stru
                          sqrt(v->square / v->plain_square));
     }
     snprintf(key, sizeof key, "%s %s/%s%s lse", impl_id, format_name(c->q_dtype), format_name(c->kv_dtype),
-             precisions[c->precision]);
+             precisions[precision]);
     report_ratio(key, v->worst_lse);
     snprintf(key, sizeof key, "%s %s scores", impl_id, format_name(c->q_dtype));
     if (c->scores || c->op == OP_SOFTMAX)
@@ -220,18 +220,19 @@ static void judge_rms(const char *impl_id, const struct attn_case *c, const stru
 void attn_compare(const char *impl_id, struct attn_build *b, const struct attn_answer *a)
 {
     const struct attn_case *c = b->c;
+    const int32_t precision = gpu_precision(impl_id, c->precision);
     struct verdict v = { 0 };
     for (int64_t n = 0; n < c->b; n++)
         for (int64_t h = 0; h < c->hq; h++)
             for (int64_t i = 0; i < b->seqs[n].rows; i++)
-                compare_row(b, a, n, h, i, &v);
+                compare_row(b, a, n, h, i, precision, &v);
     const struct { const struct box *box; const char *name; } outputs[] = {
         { &b->o, "o" }, { &b->lse, "lse" }, { &b->scores, "scores" },
     };
     for (int i = 0; i < 3; i++)
         if (outputs[i].box->mem && !box_intact(outputs[i].box))
             note_failure("%s: bytes outside the rows to write were changed", outputs[i].name);
-    judge_rms(impl_id, c, &v);
+    judge_rms(impl_id, c, precision, &v);
 }
 
 /* ---------------------------------------------------------------- bits */

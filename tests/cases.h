@@ -51,6 +51,7 @@
     X(scores, 0)        /* 1 f32, 2 q's type */ \
     X(stage, 0) \
     X(nan, 0)           /* enum nan_kind */ \
+    X(numbers, 0)       /* enum numbers; scale is then the case's own */ \
     X(share, 0)         /* 1: one k, v for all sequences; 2: for all KV heads; 4: one q for all heads */ \
     X(in_place, 0)      /* softmax: y is x */ \
     X(precision, 0)     /* QATTN_PRECISION_* */ \
@@ -83,6 +84,20 @@ enum nan_kind {
     ZERO_QUERIES_MAX_KEY, /* q is 0, the last K row its type's largest numbers */
     MAX_LAST_KEY,        /* the last K row holds its type's largest numbers */
     OVERFLOW_KEY         /* one key's scores overflow to -inf in fp32, and its V row is NaN: hidden */
+};
+
+/* Magnitudes of f32 and bf16 values (attn_numbers.c), each with a scale that makes ordinary scores of them. */
+enum numbers {
+    NUMBERS_NORMAL,
+    NUMBERS_LARGE_K,     /* 2^55 to 2^58 times a normal number */
+    NUMBERS_LARGE_Q,
+    NUMBERS_LARGE_QK,
+    NUMBERS_LARGEST_K,   /* up to the type's largest number, q 2^-97 */
+    NUMBERS_LARGE_V,     /* 2^108 */
+    NUMBERS_SMALL_QK,    /* products of 2^-120 to 2^-114 */
+    NUMBERS_TINY_K,      /* subnormal and above, q 2^97 */
+    NUMBERS_TINY_V,      /* subnormal */
+    NUMBERS_KINDS
 };
 
 #define ATTN_CASE_FIELD(name, initial) int64_t name;

@@ -172,7 +172,8 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
 {
     const double alpha = c->alpha == 0 && !c->as_given ? 1 : (double)c->alpha;
     const int64_t group = c->hb ? c->h / c->hb : 1;
-    const double product = tolerance_product(c->in, (int32_t)c->precision);
+    const int32_t precision = gpu_precision(id, c->precision);
+    const double product = tolerance_product(c->in, precision);
     double worst = 0;
     for (int64_t b = 0; b < c->b; b++)
         for (int64_t h = 0; h < c->h; h++)
@@ -206,7 +207,7 @@ static void gemm_compare(const char *id, const struct gemm_case *c, struct gemm_
     char key[96];
     static const char *const precisions[] = { "", " 3xtf32", " tf32" };
     snprintf(key, sizeof key, "%s %s>%s%s matmul", id, format_name(c->in), format_name(c->out),
-             precisions[c->precision]);
+             precisions[precision]);
     report_ratio(key, worst);
 }
 

@@ -17,6 +17,12 @@ int32_t gpu_device_type(void) { return gpu_wanted() ? QATTN_DEVICE_CUDA : QATTN_
 
 bool gpu_raw(void) { return env_number("QATTN_TEST_RAW", 0) != 0; }
 
+int32_t gpu_precision(const char *row_id, int64_t precision)
+{
+    const bool heeds = strncmp(row_id, "cuda.", 5) == 0 && strcmp(row_id, "cuda.simt") != 0;
+    return heeds ? (int32_t)precision : QATTN_PRECISION_IEEE;
+}
+
 int gpu_repeats(int64_t seed)
 {
     enum { ONE_IN = 29 };

@@ -28,6 +28,9 @@ const char *gpu_name(void);
  * times. 2: the same, filled, for calls that read a word before they write it (cuda/common/arrive.cuh). */
 bool gpu_raw(void);
 
+/* How the row of this name multiplies f32 where `precision` is asked for: the CPU's and cuda.simt are always IEEE. */
+int32_t gpu_precision(const char *row_id, int64_t precision);
+
 /* How many runs of a grid's case number `seed` must give the same bits: 2, on a device now and then 50. */
 int gpu_repeats(int64_t seed);
 

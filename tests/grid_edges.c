@@ -6,6 +6,7 @@
  * infinite slopes, the largest finite numbers in V behind masks, additive masks made of a type's lowest number,
  * infinite scores of both signs, tiny softcaps, offsets near 2^63. All of them on every row, CPU and CUDA.
  */
+#include "attn_logical.h"
 #include "grid.h"
 
 /* All widths of tensor-core kernels on a device; the CPU's kernels know no difference, and its oracle takes long. */
@@ -24,7 +25,7 @@ static void push(struct attn_grid *g, struct attn_case c, int64_t t)
         c.packed_q = c.packed_k = t % 7 == 5;
         c.page = t % 7 == 3 ? 16 : 0;
     }
-    c.splits = c.op == OP_FLASH_FORWARD && t % 9 == 4 ? 3 : 0;
+    c.splits = c.op == OP_FLASH_FORWARD && t % 9 == 4 && !c.invariant ? 3 : 0;
     grid_push(g, c);
 }
 
@@ -149,6 +150,28 @@ static void add_large_values(struct attn_grid *g, enum op op)
             }
 }
 
+/* q, k and v far from 1, and a scale that brings the scores back. */
+static void add_numbers(struct attn_grid *g, enum op op)
+{
+    static const int64_t sizes[][2] = { { 70, 140 }, { 1, 257 }, { 5, 96 }, { 130, 130 } };
+    int64_t t = 0;
+    for (int64_t kind = NUMBERS_NORMAL + 1; kind < NUMBERS_KINDS; kind++)
+        for (int64_t s = 0; s < COUNT(sizes); s++)
+            for (int64_t r = 0; r < 4; r++, t++) {
+                struct attn_case c = grid_typed(op, r < 3 ? 0 : t % 8 < 4 ? 2 : 4);      /* f32, bf16 */
+                grid_shape(&c, 2, 4, 2, sizes[s][0], sizes[s][1], width(t));
+                attn_set_numbers(&c, kind);
+                c.precision = r % 3;
+                c.causal = t % 2;
+                c.nan = t % 6 == 5 ? NAN_LAST_VALUE : t % 6 == 2 ? NAN_ONE_VALUE : 0;
+                c.sinks = t % 5 == 3;
+                c.bias = t % 7 == 2 ? 16 + 12 : 0;
+                c.alibi = t % 8 == 6;
+                c.invariant = t % 3 == 1;
+                push(g, c, t);
+            }
+}
+
 /* Distances that no 64-bit sum holds. */
 static void add_far_offsets(struct attn_grid *g, enum op op)
 {
@@ -224,4 +247,5 @@ void grid_add_edges(struct attn_grid *g, enum op op)
     add_dead_rows(g, op);
     add_zero_queries(g, op);
     add_large_values(g, op);
+    add_numbers(g, op);
 }

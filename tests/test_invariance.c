@@ -17,7 +17,7 @@
 #include "grid.h"
 #include "suites.h"
 
-enum { SEQUENCES = 3, NUM_TYPES = 6, WORLDS = 24, TILE_WORLDS = 48 };
+enum { SEQUENCES = 3, NUM_TYPES = 6, WORLDS = 24, NUMBER_WORLDS = 16, TILE_WORLDS = 48 };
 
 static const struct { int32_t q, kv, o;
 } types[NUM_TYPES] = {
@@ -120,6 +120,7 @@ static void check_padded(const struct world *w, const struct call *want)
     for (int k = 0; k < 5; k++) {
         struct call got = padded(w, orders[k], k < 2 ? SEQUENCES : 1, 3 * k, 40 * k);
         got.c.lay = 5 + k;
+        got.c.aligned = w->base.numbers ? k % 2 : w->base.aligned;
         run_and_compare(w, want, &got, k < 2 ? "other order, more padding" : "alone");
     }
 }
@@ -280,6 +281,24 @@ static struct attn_case tile_case(int64_t k)
     return c;
 }
 
+/* f32 by each precision, and bf16, with values far from 1: on both sides of where TF32's kernels change their way. */
+static struct attn_case number_case(int64_t k)
+{
+    static const int64_t heads[][3] = { { 4, 2, 64 }, { 8, 2, 128 }, { 2, 1, 256 }, { 3, 3, 44 } };
+    const int64_t t = k % 8 == 7 ? 1 : 0, g = k / 2 % 4;
+    struct attn_case c = attn_case_default(k % 8 == 5 ? OP_GQA_FORWARD : OP_FLASH_FORWARD, types[t].q, types[t].kv,
+                                           types[t].o);
+    c.hq = heads[g][0];
+    c.hkv = heads[g][1];
+    c.d = heads[g][2];
+    c.invariant = 1;
+    c.causal = k % 4 != 3;
+    c.precision = t == 1 ? 0 : k % 8 == 5 ? 0 : 1 + k % 2;
+    c.seed = 2900 + k;
+    attn_set_numbers(&c, k % 3 < 2 ? NUMBERS_LARGE_K + k / 3 % 3 : NUMBERS_LARGEST_K + k / 3 % 5);
+    return c;
+}
+
 START_TEST(forms)
 {
     if (!shard_has(_i))
@@ -290,8 +309,11 @@ START_TEST(forms)
     };
     failures_clear();
     for (int i = 0; i < qattn__impl_count; i++) {
-        const bool tiles = _i >= WORLDS;
-        struct world w = { .row = &qattn__impls[i], .base = tiles ? tile_case(_i) : base_case(_i) };
+        const bool tiles = _i >= WORLDS + NUMBER_WORLDS;
+        struct world w = { .row = &qattn__impls[i] };
+        w.base = tiles          ? tile_case(_i - NUMBER_WORLDS)
+                 : _i >= WORLDS ? number_case(_i - WORLDS)
+                                : base_case(_i);
         if (!attn_row_wanted(w.row) || strcmp(w.row->id, "ref") == 0)
             continue;                                    /* ref: one row at a time by construction, and slow */
         memcpy(w.len_q, len_q[_i % (tiles ? 4 : 3)], sizeof w.len_q);
@@ -380,7 +402,8 @@ Suite *suite_invariance(void)
     TCase *t = tcase_create("forms");
     tcase_set_tags(t, "cpu");
     tcase_set_timeout(t, 300);
-    tcase_add_loop_test(t, forms, 0, grid_small() ? 3 : grid_wants_tiles() ? WORLDS + TILE_WORLDS : WORLDS + 3);
+    tcase_add_loop_test(t, forms, 0, grid_small() ? 3 : grid_wants_tiles() ? WORLDS + NUMBER_WORLDS + TILE_WORLDS
+                                                                : WORLDS + NUMBER_WORLDS + 3);
     suite_add_tcase(s, t);
     if (gpu_wanted()) {
         TCase *const choices = tcase_create("implementations");

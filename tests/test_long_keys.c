@@ -75,7 +75,8 @@ static void check_mean(const struct impl *row, const struct form *f, struct memo
     struct rng r = { 20261129, 0 };
     const float logit = 3.0f;
     const int64_t dv = f->dv;
-    const double product = tolerance_product(QATTN_DTYPE_F32, f->precision);
+    const int32_t precision = gpu_precision(row->id, f->precision);
+    const double product = tolerance_product(QATTN_DTYPE_F32, precision);
     for (int64_t i = 0; i < HEADS * keys * dv; i++)
         m->v[i] = kind ? 0.5f + (float)(rng_bits(&r) >> 40) * 0x1p-24f : 1.1f + 0.07f * (float)(i % dv);
     for (int64_t i = 0; i < HEADS * keys * D; i++)
@@ -100,7 +101,7 @@ static void check_mean(const struct impl *row, const struct form *f, struct memo
                 const double o = (double)m->o[(h * f->rows + i) * dv + d];
                 const int32_t f32 = QATTN_DTYPE_F32;
                 /* numerics.md: tiles of 64 keys through tensor cores are added in fp32, n/192 roundings for n keys */
-                const double tiles = f->precision ? (double)keys / 192 * 0x1p-24 * mean : 0;
+                const double tiles = precision ? (double)keys / 192 * 0x1p-24 * mean : 0;
                 const double bound = tolerance_output_of(f32, f32, f32, product, e_s, mean, mean) + tiles;
                 ck_assert_msg(fabs(o - mean) <= bound, "%s, %s, %ld keys, V %d: off by %g, bound %g", row->id, f->name,
                               (long)keys, kind, fabs(o - mean), bound);

@@ -5,7 +5,8 @@
  * Layout invariance: random problems, each laid out packed and then several times through random orders, padding,
  * steps, negative and zero strides and as slices of one buffer. The same values must give the same bits on the same
  * path, and those bits must be right. A path is a row of the table; on a device, where k and v, or q, have rows on 16
- * bytes, a row may have others of its own, but not under BATCH_INVARIANT. QATTN_TEST_LOTTERY=<problems> (default 300,
+ * bytes, a row may have others of its own, but not under BATCH_INVARIANT. Some f32 and bf16 problems have values far from
+ * 1 (`numbers`), half of them on both sides of where TF32's kernels change their way. QATTN_TEST_LOTTERY=<problems> (default 300,
  * on a device 1000), QATTN_TEST_SEED=<seed>.
  */
 #include <check.h>
@@ -36,6 +37,14 @@ static struct attn_case draw(struct rng *r)
     if (c.op != OP_SOFTMAX && rng_below(r, 3) == 0) {
         c.share = 1 + rng_below(r, 7);
         c.used_k = c.page || c.packed_k ? c.used_k : 0;   /* shared keys: the longest sequence fills the memory */
+    }
+    const bool wide = c.q_dtype == c.kv_dtype && (c.q_dtype == F32 || c.q_dtype == BF16);
+    if (wide && c.op != OP_SOFTMAX && rng_below(r, 4) == 0) {
+        attn_set_numbers(&c, rng_below(r, 2) ? NUMBERS_LARGE_K + rng_below(r, 3) : 1 + rng_below(r, NUMBERS_KINDS - 1));
+        c.softcap = c.as_given = 0;
+        c.precision = c.q_dtype == F32 ? rng_below(r, 3) : 0;
+        c.invariant = rng_below(r, 4) > 0;
+        c.splits = c.invariant ? 0 : c.splits;
     }
     if (rng_below(r, 4) == 0 && !c.packed_q && !c.page && c.op != OP_SOFTMAX) {
         c.sk = c.sq;                                      /* what slices of one buffer need */
