@@ -187,6 +187,25 @@ static void add_far_offsets(struct attn_grid *g, enum op op)
     }
 }
 
+/* slope * distance beyond what fp32 holds in units of a small scale, at keys that are all far away. */
+static void add_steep_slopes(struct attn_grid *g, enum op op)
+{
+    static const struct { double scale; int64_t steep, off; } kinds[] = {
+        { 1e-30, 30, 143 }, { 1e-29, 0, (int64_t)1 << 40 }, { 1e-12, 94, 200 }, { 1e-4, 0, (int64_t)1 << 61 },
+    };
+    for (int64_t t = 0; t < 24; t++) {
+        struct attn_case c = t % 6 == 5 ? wide(op, t) : half(op, t / 4);
+        grid_shape(&c, 2, 4, 2, t % 5 ? 70 : 1, 140, width(t));
+        c.scale = kinds[t % 4].scale;
+        c.steep = kinds[t % 4].steep;
+        c.q_off = kinds[t % 4].off;
+        c.offset = 1;
+        c.alibi = 1 + t / 4 % 3;
+        c.causal = t % 7 != 6;
+        push(g, c, t);
+    }
+}
+
 /* Whole rows at the lowest number: every key weighs the same. Blocks of keep as large as tiles, and rows of none. */
 static void add_whole_rows(struct attn_grid *g, enum op op)
 {
@@ -240,6 +259,7 @@ void grid_add_edges(struct attn_grid *g, enum op op)
 {
     add_slopes(g, op);
     add_far_offsets(g, op);
+    add_steep_slopes(g, op);
     add_whole_rows(g, op);
     if (op == OP_SOFTMAX)
         return;

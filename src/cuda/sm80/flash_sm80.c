@@ -240,11 +240,13 @@ static void order_items(const struct problem *p, struct flash_sm80_args *a)
     a->by_heads = divisor_of(heads);
 }
 
-/* What one of the kernel's scores is worth. */
+/* What one of the kernel's scores is worth. ALiBi joins them in that unit, where the unit is not so far from 1 that
+ * slope * distance would overflow or underflow. */
 static void set_unit(const struct problem *p, struct flash_sm80_args *a)
 {
     const float unit = p->softcap != 0.0f ? p->softcap : p->scale;
-    const bool linear = p->alibi_slopes && p->causal && p->softcap == 0.0f;
+    const bool near = unit >= 0x1p-10f && unit <= 0x1p10f;
+    const bool linear = p->alibi_slopes && p->causal && p->softcap == 0.0f && near;
     a->scaled = p->bias.dtype || (p->alibi_slopes && !linear) || !(unit > 1e-30f && unit < 1e30f) ||
                 (p->softcap == 0.0f && p->k_descale.kind != DESCALE_NONE);
     a->unit = a->scaled ? 1.0f : unit;
