@@ -455,9 +455,9 @@ __device__ __forceinline__ void f80_fill_stage(const struct flash_sm80_args *a, 
         f80_copy_stage<C>(p, item->n, item->rows, first_row, j0, shared_address(stage));
 }
 
-/* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. EXPEL: V may hold
+/* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. CAREFUL: V may hold
  * NaN or infinity that some row must not see, or bias may hide a score that is. */
-template <class C, bool EXPEL>
+template <class C>
 __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const struct problem *p,
                                          const struct f80_item *item, int4 *bounds, char *memory,
                                          float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB], float (&l)[2 * C::MB])
@@ -530,13 +530,13 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
                 else
                     cp_async_wait<0>();
                 __syncwarp();
-                f80_terms<C, EXPEL>(a, p, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory),
+                f80_terms<C>(a, p, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory),
                                     item->distance - j0, item->scale, item->by_cap, first_row, sc);
             }
             if (j0 < seen.z || j0 + C::BN > seen.w)
                 f80_hide<C>(item->sight, item->rows, j0, first_row, sc);
         }
-        if (EXPEL)
+        if (C::CAREFUL)
             f80_expel<C>(sc, active, v_tile, o);
         if (active) {
             float old[2 * C::MB], from[2 * C::MB];
@@ -552,6 +552,21 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
         }
     }
     cp_async_wait<0>();
+}
+
+template <class C> struct f80_sums {
+    float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB];
+};
+
+/* The same again for an item whose O holds NaN or infinity, out of the way of the registers of the first pass. */
+template <class C>
+__device__ __noinline__ void f80_pass_again(const struct flash_sm80_args *a, const struct problem *p,
+                                            const struct f80_item *item, int4 *bounds, char *memory,
+                                            struct f80_sums<C> *sums)
+{
+    f80_begin<C>(a, p, item, memory);
+    f80_pass<f80_careful<C>>(a, p, item, bounds, memory, sums->o, sums->m, sums->l);
+    __syncthreads();
 }
 
 /* Some element of O is NaN or infinite. */
@@ -608,11 +623,20 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
         if (C::PLAIN)
             f80_plain_pass<C>(a, item, sh.bounds, memory, o, m, l);
         else
-            f80_pass<C, false>(a, p, item, sh.bounds, memory, o, m, l);
+            f80_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
         if (__syncthreads_or(f80_is_bad<C>(o))) {
-            f80_begin<C>(a, p, item, memory);
-            f80_pass<C, true>(a, p, item, sh.bounds, memory, o, m, l);
-            __syncthreads();
+            struct f80_sums<C> sums;
+            f80_pass_again<C>(a, p, item, sh.bounds, memory, &sums);
+#pragma unroll
+            for (int x = 0; x < 2 * C::MB; x++) {
+                m[x] = sums.m[x];
+                l[x] = sums.l[x];
+#pragma unroll
+                for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        o[x >> 1][nb][2 * (x & 1) + e] = sums.o[x >> 1][nb][2 * (x & 1) + e];
+            }
         }
         const bool more = !C::PLAIN && next->found;
         if (more)

@@ -39,21 +39,21 @@ __device__ __forceinline__ float f80_tanh_large(float y)
 /* s = tanh(s inverse). Where eight rows of the warp have no large score, the polynomial alone: with the same bits. */
 template <class C> __device__ __forceinline__ void f80_softcap(float inverse, float (&s)[C::MB][C::BN / 8][4])
 {
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         float top = 0.0f;
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
                 *at *= inverse;
                 top = fmaxf(top, fabsf(*at));
             }
         const bool large = __any_sync(0xFFFFFFFFu, top >= 0.6f);
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e], y = *at;
                 *at = f80_tanh_small(y);
@@ -162,24 +162,24 @@ template <class C, int KIND> __device__ __forceinline__ float2 f80_bias_of(const
 }
 
 /* s = s factor + bias, of f32 (gathered), f16 or bf16: kind 0, 1, 2. CAREFUL: -inf hides infinities and NaN too. */
-template <class C, int KIND, bool CAREFUL>
+template <class C, int KIND>
 __device__ __forceinline__ void f80_add_bias(const char *stage, float factor,
                                              float (&s)[C::MB][C::BN / 8][4])
 {
     const int lane = f80_thread() & 31, c = lane & 3;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++)
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++) {
             const float2 bias = f80_bias_of<C, KIND>(stage, 8 * x + (lane >> 2), nb, c);
             float *const at = &s[x >> 1][nb][2 * (x & 1)];
             at[0] = __fmaf_rn(at[0], factor, bias.x);
             at[1] = __fmaf_rn(at[1], factor, bias.y);
         }
-    if (CAREFUL)
-#pragma unroll
+    if (C::CAREFUL)
+#pragma unroll C::UNROLL
         for (int x = 0; x < 2 * C::MB; x++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int nb = 0; nb < C::BN / 8; nb++) {
                 const float2 bias = f80_bias_of<C, KIND>(stage, 8 * x + (lane >> 2), nb, c);
                 float *const at = &s[x >> 1][nb][2 * (x & 1)];
@@ -193,9 +193,9 @@ template <class C>
 __device__ __forceinline__ void f80_apply_keep(const char *stage, float (&s)[C::MB][C::BN / 8][4])
 {
     const int lane = f80_thread() & 31, c = lane & 3;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++)
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++) {
             const char *const from = stage + f80_keep_at<C>(8 * x + (lane >> 2), nb / 2) + 8 * (nb & 1) + 2 * c;
             const unsigned two = *(const uint16_t *)from;
@@ -211,13 +211,13 @@ __device__ __forceinline__ void f80_add_alibi(const float2 *rows, int first_row,
                                               float (&s)[C::MB][C::BN / 8][4])
 {
     const int lane = f80_thread() & 31;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         const float2 row = rows[first_row + 8 * x + (lane >> 2)];
         const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
                 *at = __fmaf_rn(*at, factor, __fmul_rn(-row.x, fabsf(far - (float)(8 * nb + e))));
@@ -231,13 +231,13 @@ __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int fir
                                                      float (&s)[C::MB][C::BN / 8][4])
 {
     const int lane = f80_thread() & 31;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         const float2 row = rows[first_row + 8 * x + (lane >> 2)];
         const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
                 *at = __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at);
@@ -247,7 +247,7 @@ __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int fir
 
 /* Softcap, ALiBi, bias, keep, each in a loop of its own; the scale joins the first sum. Without a sum the scores stay
  * what args->unit times the score is. CAREFUL: f80_add_bias. */
-template <class C, bool CAREFUL>
+template <class C>
 __device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const struct problem *p, const char *stage,
                                           const float2 *alibi, int64_t distance, float scale, float by_cap,
                                           int first_row, float (&s)[C::MB][C::BN / 8][4])
@@ -264,17 +264,17 @@ __device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const
         factor = 1.0f;
     }
     if (a->stage == FLASH_SM80_GATHERED) {
-        f80_add_bias<C, 0, CAREFUL>(stage, a->scaled ? factor : 1.0f, s);
+        f80_add_bias<C, 0>(stage, a->scaled ? factor : 1.0f, s);
     } else if (p->bias.dtype == QATTN_DTYPE_F16) {
-        f80_add_bias<C, 1, CAREFUL>(stage, factor, s);
+        f80_add_bias<C, 1>(stage, factor, s);
     } else if (p->bias.dtype == QATTN_DTYPE_BF16) {
-        f80_add_bias<C, 2, CAREFUL>(stage, factor, s);
+        f80_add_bias<C, 2>(stage, factor, s);
     } else if (a->scaled && factor != 1.0f) {
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int mb = 0; mb < C::MB; mb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
                 for (int e = 0; e < 4; e++)
                     s[mb][nb][e] *= factor;
     }
@@ -288,15 +288,15 @@ __device__ __forceinline__ void f80_hide(const struct f80_sight &sight, const st
                                          int first_row, float (&s)[C::MB][C::BN / 8][4])
 {
     const int lane = threadIdx.x & 31, column = j0 + 2 * (lane & 3);
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         int begin, end;
         f80_see(sight, rows, first_row + 8 * x + (lane >> 2), &begin, &end);
         begin -= column;
         end -= column;
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++)
                 if (8 * nb + e < begin || 8 * nb + e >= end)
                     s[x >> 1][nb][2 * (x & 1) + e] = minus_infinity();
@@ -316,12 +316,12 @@ __device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4],
     const uint32_t exponent = C::BF16 ? 0x7F80u : 0x7C00u;
     const int lane = f80_thread() & 31, c = lane & 3;
     if (active) {
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int x = 0; x < 2 * C::MB; x++) {
             uint64_t sees = 0, bad = 0; /* bit j: key j of the tile; bit 2 nb + e: the thread's column 8 nb + 2 c + e */
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
                 for (int e = 0; e < 2; e++)
                     sees |= (uint64_t)(s[x >> 1][nb][2 * (x & 1) + e] != minus_infinity()) << (8 * nb + 2 * c + e);
             sees |= __shfl_xor_sync(0xFFFFFFFFu, sees, 1);
@@ -337,9 +337,9 @@ __device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4],
                     bad |= (uint64_t)((two >> 16 & exponent) == exponent) << (2 * nb + 1);
                 }
             }
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int nb = 0; nb < C::W / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
                 for (int e = 0; e < 2; e++)
                     if (bad >> (2 * nb + e) & 1)
                         o[x >> 1][nb][2 * (x & 1) + e] = __int_as_float(0x7FC00000);

@@ -17,7 +17,8 @@
 template <class T, bool PLAIN_, int W_, int MB_, int WARPS_, int BN_, int QREG_, int CTAS_, bool EVEN_ = PLAIN_>
 struct f80 {
     typedef T type;
-    static constexpr bool PLAIN = PLAIN_, EVEN = EVEN_;
+    static constexpr bool PLAIN = PLAIN_, EVEN = EVEN_, CAREFUL = false;
+    static constexpr int UNROLL = 1024; /* of loops over registers */
     static constexpr bool BF16 = std::is_same<T, __nv_bfloat16>::value;
     static constexpr int W = W_, MB = MB_, WARPS = WARPS_, BN = BN_, QREG = QREG_, CTAS = CTAS_;
     static constexpr int BM = 16 * MB * WARPS, THREADS = 32 * WARPS, ROW_BYTES = 2 * W;
@@ -26,6 +27,12 @@ struct f80 {
     static constexpr int SHARED = Q_BYTES + 4 * TILE_BYTES;
     static_assert(PASS_ROWS % 8 == 0 && BN % PASS_ROWS == 0, "a thread's chunks share one swizzle");
     static_assert(BN <= 64 && W <= 256, "f80_expel keeps a bit for each key and each of a thread's columns");
+};
+
+/* The same, for items that hold NaN or infinity: rolled loops over sums in local memory, small and slow. */
+template <class C> struct f80_careful : C {
+    static constexpr bool CAREFUL = true;
+    static constexpr int UNROLL = 1, QREG = 0;
 };
 
 /* 16-byte chunk c of a row of W elements lies where c ^ (row % 8) says: eight rows' chunks c fall into different
@@ -91,31 +98,31 @@ __device__ __forceinline__ void f80_multiply_k(float (&s)[C::MB][C::BN / 8][4], 
     typedef typename C::type T;
     constexpr int blocks = C::BN / 16, steps = C::W / 16 * blocks;
     const struct f80_lane q_lane = f80_lane_rows<C>(q), k_lane = f80_lane_keys<C>(k);
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int mb = 0; mb < C::MB; mb++)
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 4; e++)
                 s[mb][nb][e] = 0.0f;
     uint32_t a[2][C::MB][4], b[2][4];
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int mb = 0; mb < C::MB; mb++)
         if (C::QREG == 0)
             ldmatrix_x4(a[0][mb], f80_at<C>(q_lane, mb, 0));
     ldmatrix_x4(b[0], f80_at<C>(k_lane, 0, 0));
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int ks = 0; ks < C::W / 16; ks++)
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int n2 = 0; n2 < blocks; n2++) {
             const int step = ks * blocks + n2;
             if (step + 1 < steps)
                 ldmatrix_x4(b[step + 1 & 1], f80_at<C>(k_lane, (step + 1) % blocks, (step + 1) / blocks));
             if (n2 == 0 && ks + 1 < C::W / 16 && ks + 1 >= C::QREG)
-#pragma unroll
+#pragma unroll C::UNROLL
                 for (int mb = 0; mb < C::MB; mb++)
                     ldmatrix_x4(a[ks + 1 & 1][mb], f80_at<C>(q_lane, mb, ks + 1));
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int mb = 0; mb < C::MB; mb++) {
                 const uint32_t *const left = ks < C::QREG ? q_kept[ks][mb] : a[ks & 1][mb];
                 mma_16816<T>(s[mb][2 * n2], left, b[step & 1]);
@@ -134,14 +141,14 @@ __device__ __forceinline__ void f80_multiply_v(float (&o)[C::MB][C::W / 8][4],
     const struct f80_lane v_lane = f80_lane_rows<C>(v);
     uint32_t b[2][4];
     ldmatrix_x4_trans(b[0], f80_at<C>(v_lane, 0, 0));
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int ks = 0; ks < C::BN / 16; ks++)
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int n2 = 0; n2 < blocks; n2++) {
             const int step = ks * blocks + n2;
             if (step + 1 < steps)
                 ldmatrix_x4_trans(b[step + 1 & 1], f80_at<C>(v_lane, (step + 1) / blocks, (step + 1) % blocks));
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int mb = 0; mb < C::MB; mb++) {
                 mma_16816<T>(o[mb][2 * n2], pr[mb][ks], b[step & 1]);
                 mma_16816<T>(o[mb][2 * n2 + 1], pr[mb][ks], b[step & 1] + 2);
@@ -168,10 +175,10 @@ __device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4]
                                            float (&m)[2 * C::MB], float (&old)[2 * C::MB])
 {
     bool grow = false;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         float top = fmaxf(s[x >> 1][0][2 * (x & 1)], s[x >> 1][0][2 * (x & 1) + 1]);
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 1; nb < C::BN / 8; nb++)
             top = fmaxf(top, fmaxf(s[x >> 1][nb][2 * (x & 1)], s[x >> 1][nb][2 * (x & 1) + 1]));
         top = lanes_max<4>(top);
@@ -189,11 +196,11 @@ __device__ __forceinline__ void f80_rescale(float to_log2, float huge, const flo
                                             float (&o)[C::MB][C::W / 8][4], float (&s)[C::MB][C::BN / 8][4])
 {
     bool some = false;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         const float factor = m[x] > old[x] ? exp2_approx((old[x] - m[x]) * to_log2) : 1.0f;
         l[x] = __fmul_rn(l[x], factor);
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::W / 8; nb++) {
             o[x >> 1][nb][2 * (x & 1)] *= factor;
             o[x >> 1][nb][2 * (x & 1) + 1] *= factor;
@@ -201,10 +208,10 @@ __device__ __forceinline__ void f80_rescale(float to_log2, float huge, const flo
         some |= f80_is_huge(m[x] * to_log2, huge);
     }
     if (__any_sync(0xFFFFFFFFu, some)) {
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int x = 0; x < 2 * C::MB; x++) {
             const float less = f80_is_huge(m[x] * to_log2, huge) && m[x] != minus_infinity() ? m[x] : 0.0f;
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int nb = 0; nb < C::BN / 8; nb++) {
                 s[x >> 1][nb][2 * (x & 1)] = __fsub_rn(s[x >> 1][nb][2 * (x & 1)], less);
                 s[x >> 1][nb][2 * (x & 1) + 1] = __fsub_rn(s[x >> 1][nb][2 * (x & 1) + 1], less);
@@ -225,10 +232,10 @@ template <class C>
 __device__ __forceinline__ void f80_exponentials(float (&s)[C::MB][C::BN / 8][4], float to_log2,
                                                  const float (&from)[2 * C::MB], float (&l)[2 * C::MB])
 {
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         float sum = 0.0f;
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int nb = 0; nb < C::BN / 8; nb++) {
             float *const at = &s[x >> 1][nb][2 * (x & 1)];
             at[0] = exp2_approx(__fmaf_rn(at[0], to_log2, -from[x]));
@@ -243,11 +250,11 @@ template <class C>
 __device__ __forceinline__ void f80_pack(const float (&s)[C::MB][C::BN / 8][4], uint32_t (&pr)[C::MB][C::BN / 16][4])
 {
     typedef typename C::type T;
-#pragma unroll
+#pragma unroll C::UNROLL
     for (int mb = 0; mb < C::MB; mb++)
-#pragma unroll
+#pragma unroll C::UNROLL
         for (int ks = 0; ks < C::BN / 16; ks++)
-#pragma unroll
+#pragma unroll C::UNROLL
             for (int e = 0; e < 4; e++)
                 pr[mb][ks][e] =
                     pack_16<T>(s[mb][2 * ks + (e >> 1)][2 * (e & 1)], s[mb][2 * ks + (e >> 1)][2 * (e & 1) + 1]);
