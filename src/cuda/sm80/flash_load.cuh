@@ -43,27 +43,6 @@ __device__ __forceinline__ void f80_load_tile(uint32_t to, const char *from, int
     }
 }
 
-/* A tile of K or V of a PLAIN call. from: the thread's chunk of its first row. */
-template <class C>
-__device__ __forceinline__ void f80_load_plain(uint32_t to, const char *from, int64_t stride, int left)
-{
-    const int thread = f80_thread(), chunk = thread % C::CHUNKS, row = thread / C::CHUNKS;
-    to += f80_swizzle<C>(row, chunk);
-    if (left >= C::BN) {
-#pragma unroll
-        for (int r = 0; r < C::BN; r += C::PASS_ROWS) {
-            cp_async_16(to + r * C::ROW_BYTES, from);
-            from += C::PASS_ROWS * stride;
-        }
-    } else {
-#pragma unroll 1
-        for (int r = 0; r < C::BN; r += C::PASS_ROWS) {
-            cp_async_16_zfill(to + r * C::ROW_BYTES, from, row + r < left ? 16 : 0);
-            from += C::PASS_ROWS * stride;
-        }
-    }
-}
-
 /* The same tile element by element, at once, from any strides (in bytes). */
 template <class C>
 __device__ __forceinline__ void f80_gather_tile(char *to, const char *from, int64_t stride, int64_t step,
@@ -148,10 +127,10 @@ __device__ __forceinline__ void f80_load_q(const struct flash_sm80_args *a, cons
     typedef f80_walk<C> walk;
     const int lane = threadIdx.x & 31, chunk = lane % C::CHUNKS, r0 = lane / C::CHUNKS,
               first_row = (threadIdx.x >> 5) * 16 * C::MB;
-    const int bytes = C::PLAIN ? 16 : f80_chunk_bytes(2 * p->d, chunk), left = queries - first_row - r0;
+    const int bytes = C::EVEN ? 16 : f80_chunk_bytes(2 * p->d, chunk), left = queries - first_row - r0;
     const uint32_t to = shared_address(q) + first_row * C::ROW_BYTES;
     const int64_t i_stride = 2 * p->q.stride[2], h_stride = 2 * p->q.stride[1];
-    if ((C::PLAIN || a->q_vector) && rows.group.by == 1) {
+    if ((C::EVEN || a->q_vector) && rows.group.by == 1) {
         const char *at = from + (rows.i0 + first_row + r0) * i_stride + rows.h0 * h_stride + chunk * 16;
 #pragma unroll
         for (int i = 0; i < walk::PASSES; i++) {
@@ -165,7 +144,7 @@ __device__ __forceinline__ void f80_load_q(const struct flash_sm80_args *a, cons
         const struct f80_row row = f80_row_of(rows, first_row + r0 + i * walk::STEP);
         const char *const at = from + row.i * i_stride + row.h * h_stride;
         const int there = i * walk::STEP < left ? bytes : 0;
-        if (C::PLAIN || a->q_vector) {
+        if (C::EVEN || a->q_vector) {
             cp_async_16_zfill(to + f80_walk_at<C>(chunk, r0, i), at + chunk * 16, there);
         } else {
             char *const out = q + first_row * C::ROW_BYTES + f80_walk_at<C>(chunk, r0, i);

@@ -16,8 +16,8 @@
  * Who does what: each warp owns 16 MB rows, with their S, P, O, maxima and sums in registers; nothing passes between
  * warps. With MB 2 every fragment of K and V serves two products: shared memory gives 128 bytes a cycle, and
  * fragments of one block of rows alone would ask for more than that. All threads copy K and V of the next tile
- * (cp.async) while this one is at work; one barrier a tile. A block of the plain instances does one item
- * (flash_plain.cuh); of the others several, and knows the next one and starts its copies before it ends one.
+ * (cp.async) while this one is at work; one barrier a tile. A block of the even instances does one item
+ * (flash_even.cuh); of the others several, and knows the next one and starts its copies before it ends one.
  *
  * Shared memory, W 128, tiles of 64 keys: Q 32 KB (at the end O, on its way out); K and V 2 x 16 KB each: 96 KB, two
  * blocks a multiprocessor (the general instance, 32 keys: 64 KB). 16-byte chunks of a row are swizzled (f80_swizzle),
@@ -43,9 +43,8 @@
 #define QATTN_CUDA_FLASH_SM80_CUH
 
 #include "cuda/simt/flash_close.cuh"
-#include "cuda/sm80/flash_load.cuh"
-#include "cuda/sm80/flash_plain.cuh"
-#include "cuda/sm80/flash_terms.cuh"
+#include "cuda/sm80/flash_even.cuh"
+#include "cuda/sm80/flash_memory.cuh"
 
 /* Width, blocks of 16 rows of a warp, warps, keys of a tile, pieces of Q in registers, blocks a multiprocessor. */
 #define F80_TILE_64        64, 2, 4, 64, 0, 2
@@ -333,7 +332,7 @@ __device__ __forceinline__ void f80_store_rows(const struct problem *p, const st
 {
     typedef f80_walk<C> walk;
     const int lane = threadIdx.x & 31, chunk = lane % C::CHUNKS, r0 = lane / C::CHUNKS;
-    const int left = C::PLAIN || chunk * 8 < p->dv ? item->rows_written - first_row - r0 : 0;
+    const int left = C::EVEN || chunk * 8 < p->dv ? item->rows_written - first_row - r0 : 0;
     const int64_t i_stride = 2 * p->o.stride[2], h_stride = 2 * p->o.stride[1];
     char *out = p->o.data + 2 * (item->q_batch * p->o.stride[0] + item->q_row * p->o.stride[2] + 8 * chunk);
     staging += first_row * C::ROW_BYTES;
@@ -354,105 +353,6 @@ __device__ __forceinline__ void f80_store_rows(const struct problem *p, const st
             *(uint4 *)(out + row.i * i_stride + row.h * h_stride) =
                 *(const uint4 *)(staging + f80_walk_at<C>(chunk, r0, i));
     }
-}
-
-/* What lies behind the tiles in shared memory. Paged: byte offsets of keys, [k, v][even tiles, odd tiles][BN]. */
-template <class C> __device__ __forceinline__ int64_t *f80_places(char *memory)
-{
-    return (int64_t *)(memory + C::SHARED);
-}
-
-/* ALiBi: [BM] slope (in the unit of the kernel's scores), query row of the tile. */
-template <class C> __device__ __forceinline__ float2 *f80_alibi(const struct problem *p, char *memory)
-{
-    return (float2 *)(memory + C::SHARED + (p->page_table ? F80_PLACES_BYTES(C::BN) : 0));
-}
-
-/* The warp's stage of bias and keep. */
-template <class C>
-__device__ __forceinline__ char *f80_stage_of(const struct flash_sm80_args *a, const struct problem *p, char *memory)
-{
-    const int bytes = a->stage == FLASH_SM80_GATHERED
-                          ? f80_stage<C>::GATHERED
-                          : (p->bias.dtype ? f80_stage<C>::BIAS : 0) + (p->keep.dtype ? f80_stage<C>::KEEP : 0);
-    return (char *)f80_alibi<C>(p, memory) + (p->alibi_slopes ? F80_ALIBI_BYTES(C::BM) : 0) +
-           (f80_thread() >> 5) * bytes;
-}
-
-/* Starts the copies of key tile t. 8-bit tiles wait in the second buffers for being widened into the first. */
-template <class C>
-__device__ __forceinline__ void f80_load_kv(const struct flash_sm80_args *a, const struct problem *p,
-                                            const struct f80_item *item, int t, char *memory)
-{
-    const bool bytes = p->k.itemsize == 1;
-    char *const k_to = memory + C::Q_BYTES + (bytes ? 1 : t & 1) * C::TILE_BYTES, *const v_to =
-                                                                                      k_to + 2 * C::TILE_BYTES;
-    const int64_t *const k_at = p->page_table ? f80_places<C>(memory) + (t & 1) * C::BN : NULL, *const v_at =
-                                                                                                    k_at ? k_at +
-                                                                                                               2 * C::BN
-                                                                                                         : NULL;
-    const int left = item->sight.len_k - t * C::BN;
-    const int64_t first = p->page_table ? 0 : (int64_t)t * C::BN;
-    const char *const k_from = item->k_from + first * a->k_row_bytes, *const v_from =
-                                                                          item->v_from + first * a->v_row_bytes;
-    if (!a->kv_vector) {
-        const int64_t k_step = p->k.stride[3] * p->k.itemsize, v_step = p->v.stride[3] * p->v.itemsize;
-        f80_gather_tile<C>(k_to, k_from, a->k_row_bytes, k_step, k_at, left, p->d, bytes);
-        f80_gather_tile<C>(v_to, v_from, a->v_row_bytes, v_step, v_at, left, p->dv, bytes);
-    } else if (bytes) {
-        f80_load_tile<C, 1>(shared_address(k_to), k_from, a->k_row_bytes, k_at, left, p->d);
-        f80_load_tile<C, 1>(shared_address(v_to), v_from, a->v_row_bytes, v_at, left, p->dv);
-    } else {
-        f80_load_tile<C, 2>(shared_address(k_to), k_from, a->k_row_bytes, k_at, left, 2 * p->d);
-        f80_load_tile<C, 2>(shared_address(v_to), v_from, a->v_row_bytes, v_at, left, 2 * p->dv);
-    }
-    cp_async_commit();
-}
-
-/* Starts the copies of an item's first key tile and what belongs to it. All threads; ends with work under way. */
-template <class C>
-__device__ __forceinline__ void f80_begin(const struct flash_sm80_args *a, const struct problem *p,
-                                          const struct f80_item *item, char *memory)
-{
-    if (item->first >= item->last)
-        return;
-    if (C::PLAIN) {
-        const int chunk = threadIdx.x % C::CHUNKS, row = item->first * C::BN + threadIdx.x / C::CHUNKS;
-        const uint32_t to = shared_address(memory) + C::Q_BYTES + (item->first & 1) * C::TILE_BYTES;
-        const int left = item->sight.len_k - item->first * C::BN;
-        f80_load_plain<C>(to, item->k_from + row * a->k_row_bytes + 16 * chunk, a->k_row_bytes, left);
-        f80_load_plain<C>(to + 2 * C::TILE_BYTES, item->v_from + row * a->v_row_bytes + 16 * chunk, a->v_row_bytes,
-                          left);
-        cp_async_commit();
-        return;
-    }
-    if (p->page_table) {
-        f80_place_keys<C::BN>(p, item->n, item->sight.len_k, item->first * C::BN,
-                              f80_places<C>(memory) + (item->first & 1) * C::BN);
-        f80_place_keys<C::BN>(p, item->n, item->sight.len_k, (item->first + 1) * C::BN,
-                              f80_places<C>(memory) + (item->first + 1 & 1) * C::BN);
-        __syncthreads();
-    }
-    f80_load_kv<C>(a, p, item, item->first, memory);
-    if (p->alibi_slopes)
-        for (int r = threadIdx.x; r < C::BM; r += C::THREADS) {
-            const struct f80_row row = f80_row_of(item->rows, r);
-            const float slope = p->alibi_slopes[item->n * p->alibi_batch_stride + row.h];
-            const float by_unit = is_finite(slope) ? fminf(fmaxf(slope / a->unit, -FLT_MAX), FLT_MAX) : slope;
-            f80_alibi<C>(p, memory)[r] = make_float2(by_unit, (float)(row.i - item->rows.i0));
-        }
-}
-
-/* Bias and keep of the warp's rows, keys j0 .. j0 + BN - 1, to the warp's stage. Copies are a group of their own. */
-template <class C>
-__device__ __forceinline__ void f80_fill_stage(const struct flash_sm80_args *a, const struct problem *p,
-                                               const struct f80_item *item, int first_row, int j0, char *memory)
-{
-    char *const stage = f80_stage_of<C>(a, p, memory);
-    if (a->stage == FLASH_SM80_GATHERED)
-        f80_gather_stage<C>(p, item->n, item->rows, first_row, j0, item->sight, (float *)stage);
-    else
-        f80_copy_stage<C>(p, item->n, item->rows, first_row, j0, shared_address(stage));
 }
 
 /* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. CAREFUL: V may hold
@@ -504,24 +404,17 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
         if (!C::PLAIN && a->stage != FLASH_SM80_NO_STAGE && active)
             f80_fill_stage<C>(a, p, item, first_row, j0, memory);
         if (more) {
-            if (C::EVEN) {
-                const int chunk = f80_thread() % C::CHUNKS, row = (t + 1) * C::BN + f80_thread() / C::CHUNKS;
-                const uint32_t to = shared_address(memory) + C::Q_BYTES + (buffer ^ 1) * C::TILE_BYTES;
-                const int left = item->sight.len_k - (t + 1) * C::BN;
-                f80_load_plain<C>(to, item->k_from + row * a->k_row_bytes + 16 * chunk, a->k_row_bytes, left);
-                f80_load_plain<C>(to + 2 * C::TILE_BYTES, item->v_from + row * a->v_row_bytes + 16 * chunk,
-                                  a->v_row_bytes, left);
-                cp_async_commit();
-            } else {
-                f80_load_kv<C>(a, p, item, t + 1, memory);
-                if (p->page_table && t + 2 < item->last)
-                    f80_place_keys<C::BN>(p, item->n, item->sight.len_k, (t + 2) * C::BN,
-                                          f80_places<C>(memory) + (t & 1) * C::BN);
-            }
+            f80_load_kv<C>(a, p, item, t + 1, memory);
+            if (p->page_table && t + 2 < item->last)
+                f80_place_keys<C::BN>(p, item->n, item->sight.len_k, (t + 2) * C::BN,
+                                      f80_places<C>(memory) + (t & 1) * C::BN);
         }
 
         const float to_log2 = a->to_log2;
-        float sc[C::MB][C::BN / 8][4];
+        float sc[C::MB][C::BN / 8][4], shift[2 * C::MB];
+#pragma unroll C::UNROLL
+        for (int x = 0; x < 2 * C::MB; x++)
+            shift[x] = 0.0f;
         if (active) {
             f80_multiply_k<C>(sc, q_kept, q_warp, shared_address(k_tile));
             if (!C::PLAIN && a->terms) {
@@ -530,21 +423,18 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
                 else
                     cp_async_wait<0>();
                 __syncwarp();
-                f80_terms<C>(a, p, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory),
-                                    item->distance - j0, item->scale, item->by_cap, first_row, sc);
+                f80_terms<C>(a, p, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory), item->distance - j0,
+                             item->scale, item->by_cap, first_row, sc, shift);
             }
             if (j0 < seen.z || j0 + C::BN > seen.w)
                 f80_hide<C>(item->sight, item->rows, j0, first_row, sc);
         }
         if (C::CAREFUL)
-            f80_expel<C>(sc, active, v_tile, o);
+            f80_expel<C>(sc, shift, active, v_tile, o);
         if (active) {
-            float old[2 * C::MB], from[2 * C::MB];
-            if (f80_maxima<C>(sc, to_log2, a->huge, m, old))
-                f80_rescale<C>(to_log2, a->huge, m, old, l, o, sc);
-#pragma unroll
-            for (int x = 0; x < 2 * C::MB; x++)
-                from[x] = f80_from<C>(m[x], to_log2, a->huge);
+            float top[2 * C::MB], from[2 * C::MB];
+            f80_tops<C>(sc, m, top);
+            f80_settle<C>(to_log2, a->huge, top, shift, m, from, l, o, sc);
             f80_exponentials<C>(sc, to_log2, from, l);
             uint32_t pr[C::MB][C::BN / 16][4];
             f80_pack<C>(sc, pr);
@@ -606,8 +496,8 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     __syncthreads();
     if (!sh.item[0].found)
         return;
-    if (C::PLAIN) {
-        f80_plain_begin<C>(a, p, &sh.item[0], memory);
+    if (C::EVEN) {
+        f80_even_begin<C>(a, p, &sh.item[0], memory);
     } else {
         f80_begin<C>(a, p, &sh.item[0], memory);
         f80_load_q<C>(a, p, sh.item[0].q_from, sh.item[0].rows, sh.item[0].queries, memory);
@@ -615,13 +505,13 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     }
 #pragma unroll 1
     for (;;) {
-        const int now = C::PLAIN ? 0 : sh.round % 3, soon = C::PLAIN ? 1 : (sh.round + 1) % 3;
+        const int now = C::EVEN ? 0 : sh.round % 3, soon = C::EVEN ? 1 : (sh.round + 1) % 3;
         const struct f80_item *const item = &sh.item[now], *const next = &sh.item[soon];
-        if (!C::PLAIN && threadIdx.x < 32) /* while the first copies are under way */
+        if (!C::EVEN && threadIdx.x < 32) /* while the first copies are under way */
             f80_describe<C>(a, p, f80_index(sh.round + 1), &sh.item[soon]);
         float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB], factors[2 * C::MB];
-        if (C::PLAIN)
-            f80_plain_pass<C>(a, item, sh.bounds, memory, o, m, l);
+        if (C::EVEN)
+            f80_even_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
         else
             f80_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
         if (__syncthreads_or(f80_is_bad<C>(o))) {
@@ -638,7 +528,7 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
                         o[x >> 1][nb][2 * (x & 1) + e] = sums.o[x >> 1][nb][2 * (x & 1) + e];
             }
         }
-        const bool more = !C::PLAIN && next->found;
+        const bool more = !C::EVEN && next->found;
         if (more)
             f80_begin<C>(a, p, next, memory);
         const int first_row = (f80_thread() >> 5) * 16 * C::MB;
@@ -668,7 +558,7 @@ template <class C> static struct flash_sm80_kernel f80_kernel(void)
     k.kernel = (const void *)flash_sm80_kernel<C>;
     k.rows = C::BM;
     k.keys = C::BN;
-    k.one_item = C::PLAIN;
+    k.one_item = C::EVEN;
     k.threads = C::THREADS;
     k.blocks = C::CTAS;
     k.shared_bytes = C::SHARED;

@@ -225,12 +225,37 @@ __device__ __forceinline__ void f80_add_alibi(const float2 *rows, int first_row,
     }
 }
 
-/* s = s - slope distance, under a causal mask: what j > pos gives is hidden. */
+/* Slopes that the sums below would not hold. */
+__device__ __forceinline__ bool f80_is_steep(float slope)
+{
+    return !(fabsf(slope) < 1e30f);
+}
+
+/* s - shift = s - slope distance, under a causal mask: what j > pos gives is hidden. The thread's columns of the tile
+ * come with their multiple of the slope; what all of them have in common is the row's shift, which costs nothing a
+ * score. Steep rows go without. */
 template <class C>
 __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int first_row, int64_t distance,
-                                                     float (&s)[C::MB][C::BN / 8][4])
+                                                     float (&s)[C::MB][C::BN / 8][4], float (&shift)[2 * C::MB])
 {
     const int lane = f80_thread() & 31;
+    bool steep = false;
+#pragma unroll C::UNROLL
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float2 row = rows[first_row + 8 * x + (lane >> 2)];
+        const float far = (float)(distance + (int)row.y - 2 * (lane & 3)), slope = f80_is_steep(row.x) ? 0.0f : row.x;
+        steep |= f80_is_steep(row.x);
+        shift[x] = __fmul_rn(slope, far);
+#pragma unroll C::UNROLL
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll C::UNROLL
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                *at = __fmaf_rn(slope, (float)(8 * nb + e), *at);
+            }
+    }
+    if (!__any_sync(0xFFFFFFFFu, steep))
+        return;
 #pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         const float2 row = rows[first_row + 8 * x + (lane >> 2)];
@@ -240,17 +265,18 @@ __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int fir
 #pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                *at = __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at);
+                *at = f80_is_steep(row.x) ? __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at) : *at;
             }
     }
 }
 
 /* Softcap, ALiBi, bias, keep, each in a loop of its own; the scale joins the first sum. Without a sum the scores stay
- * what args->unit times the score is. CAREFUL: f80_add_bias. */
+ * what args->unit times the score is. A score is s - shift of its row (and lane). CAREFUL: f80_add_bias. */
 template <class C>
 __device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const struct problem *p, const char *stage,
                                           const float2 *alibi, int64_t distance, float scale, float by_cap,
-                                          int first_row, float (&s)[C::MB][C::BN / 8][4])
+                                          int first_row, float (&s)[C::MB][C::BN / 8][4],
+                                          float (&shift)[2 * C::MB])
 {
     float factor = scale;
     if (p->softcap != 0.0f) {
@@ -258,7 +284,7 @@ __device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const
         factor = p->softcap;
     }
     if (p->alibi_slopes && !a->scaled) {
-        f80_add_alibi_causal<C>(alibi, first_row, distance, s);
+        f80_add_alibi_causal<C>(alibi, first_row, distance, s, shift);
     } else if (p->alibi_slopes) {
         f80_add_alibi<C>(alibi, first_row, distance, factor, s);
         factor = 1.0f;
@@ -306,12 +332,12 @@ __device__ __forceinline__ void f80_hide(const struct f80_sight &sight, const st
 /*
  * A tile of V that holds NaN or infinity, in the second pass over an item. First each warp makes the elements of O
  * that see such a value NaN (which non-finite value is not promised); then the values become 0, so that the product
- * gives all other elements the bits they have where V holds 0 there. s: final scores, -inf where hidden. All threads
+ * gives all other elements the bits they have where V holds 0 there. s - shift: final scores, -inf where hidden. All threads
  * of the block call this.
  */
 template <class C>
-__device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4], bool active, char *v,
-                                          float (&o)[C::MB][C::W / 8][4])
+__device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4], const float (&shift)[2 * C::MB],
+                                          bool active, char *v, float (&o)[C::MB][C::W / 8][4])
 {
     const uint32_t exponent = C::BF16 ? 0x7F80u : 0x7C00u;
     const int lane = f80_thread() & 31, c = lane & 3;
@@ -323,7 +349,8 @@ __device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4],
             for (int nb = 0; nb < C::BN / 8; nb++)
 #pragma unroll C::UNROLL
                 for (int e = 0; e < 2; e++)
-                    sees |= (uint64_t)(s[x >> 1][nb][2 * (x & 1) + e] != minus_infinity()) << (8 * nb + 2 * c + e);
+                    sees |= (uint64_t)(s[x >> 1][nb][2 * (x & 1) + e] - shift[x] != minus_infinity())
+                            << (8 * nb + 2 * c + e);
             sees |= __shfl_xor_sync(0xFFFFFFFFu, sees, 1);
             sees |= __shfl_xor_sync(0xFFFFFFFFu, sees, 2);
 #pragma unroll 1

@@ -169,33 +169,11 @@ __device__ __forceinline__ bool f80_is_huge(float m_log2, float huge)
     return fabsf(m_log2) > huge;
 }
 
-/* New row maxima. True: some row of the warp has a new one, or a huge or infinite one. */
-template <class C>
-__device__ __forceinline__ bool f80_maxima(const float (&s)[C::MB][C::BN / 8][4], float to_log2, float huge,
-                                           float (&m)[2 * C::MB], float (&old)[2 * C::MB])
-{
-    bool grow = false;
-#pragma unroll C::UNROLL
-    for (int x = 0; x < 2 * C::MB; x++) {
-        float top = fmaxf(s[x >> 1][0][2 * (x & 1)], s[x >> 1][0][2 * (x & 1) + 1]);
-#pragma unroll C::UNROLL
-        for (int nb = 1; nb < C::BN / 8; nb++)
-            top = fmaxf(top, fmaxf(s[x >> 1][nb][2 * (x & 1)], s[x >> 1][nb][2 * (x & 1) + 1]));
-        top = lanes_max<4>(top);
-        old[x] = m[x];
-        m[x] = fmaxf(m[x], top);
-        grow |= m[x] > old[x] || f80_is_huge(m[x] * to_log2, huge);
-    }
-    return __any_sync(0xFFFFFFFFu, grow);
-}
-
 /* O and l brought to the new maxima: a factor of exactly 1 where a row has none. */
 template <class C>
-__device__ __forceinline__ void f80_rescale(float to_log2, float huge, const float (&m)[2 * C::MB],
-                                            const float (&old)[2 * C::MB], float (&l)[2 * C::MB],
-                                            float (&o)[C::MB][C::W / 8][4], float (&s)[C::MB][C::BN / 8][4])
+__device__ __forceinline__ void f80_rescale(float to_log2, const float (&m)[2 * C::MB], const float (&old)[2 * C::MB],
+                                            float (&l)[2 * C::MB], float (&o)[C::MB][C::W / 8][4])
 {
-    bool some = false;
 #pragma unroll C::UNROLL
     for (int x = 0; x < 2 * C::MB; x++) {
         const float factor = m[x] > old[x] ? exp2_approx((old[x] - m[x]) * to_log2) : 1.0f;
@@ -205,18 +183,27 @@ __device__ __forceinline__ void f80_rescale(float to_log2, float huge, const flo
             o[x >> 1][nb][2 * (x & 1)] *= factor;
             o[x >> 1][nb][2 * (x & 1) + 1] *= factor;
         }
-        some |= f80_is_huge(m[x] * to_log2, huge);
     }
-    if (__any_sync(0xFFFFFFFFu, some)) {
+}
+
+/* Scores of rows with a huge maximum lose it, and their shift before. */
+template <class C>
+__device__ __forceinline__ void f80_take_maxima(float to_log2, float huge, const float (&m)[2 * C::MB],
+                                                float (&shift)[2 * C::MB], float (&s)[C::MB][C::BN / 8][4])
+{
 #pragma unroll C::UNROLL
-        for (int x = 0; x < 2 * C::MB; x++) {
-            const float less = f80_is_huge(m[x] * to_log2, huge) && m[x] != minus_infinity() ? m[x] : 0.0f;
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const bool takes = f80_is_huge(m[x] * to_log2, huge);
+        const float less = takes && m[x] != minus_infinity() ? m[x] : 0.0f, before = takes ? shift[x] : 0.0f;
 #pragma unroll C::UNROLL
-            for (int nb = 0; nb < C::BN / 8; nb++) {
-                s[x >> 1][nb][2 * (x & 1)] = __fsub_rn(s[x >> 1][nb][2 * (x & 1)], less);
-                s[x >> 1][nb][2 * (x & 1) + 1] = __fsub_rn(s[x >> 1][nb][2 * (x & 1) + 1], less);
+        for (int nb = 0; nb < C::BN / 8; nb++)
+#pragma unroll C::UNROLL
+            for (int e = 0; e < 2; e++) {
+                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                *at = __fsub_rn(C::PLAIN ? *at : __fsub_rn(*at, before), less);
             }
-        }
+        if (takes)
+            shift[x] = 0.0f;
     }
 }
 
@@ -225,6 +212,76 @@ template <class C> __device__ __forceinline__ float f80_from(float m, float to_l
 {
     const float m_log2 = __fmul_rn(m, to_log2);
     return __fsub_rn(f80_is_huge(m_log2, huge) ? 0.0f : m_log2, f80_lift<C>());
+}
+
+/* The maxima of a thread's share of rows over the keys of block n2. */
+template <class C>
+__device__ __forceinline__ void f80_top_block(const float (&s)[C::MB][C::BN / 8][4], int n2, float (&top)[2 * C::MB])
+{
+#pragma unroll C::UNROLL
+    for (int x = 0; x < 2 * C::MB; x++)
+#pragma unroll C::UNROLL
+        for (int nb = 2 * n2; nb < 2 * n2 + 2; nb++)
+            top[x] = fmaxf(top[x], fmaxf(s[x >> 1][nb][2 * (x & 1)], s[x >> 1][nb][2 * (x & 1) + 1]));
+}
+
+/* The same over the whole tile. PLAIN: with the rows' maxima so far. */
+template <class C>
+__device__ __forceinline__ void f80_tops(const float (&s)[C::MB][C::BN / 8][4], const float (&m)[2 * C::MB],
+                                         float (&top)[2 * C::MB])
+{
+#pragma unroll C::UNROLL
+    for (int x = 0; x < 2 * C::MB; x++)
+        top[x] = C::PLAIN ? m[x] : minus_infinity();
+#pragma unroll C::UNROLL
+    for (int n2 = 0; n2 < C::BN / 16; n2++)
+        f80_top_block<C>(s, n2, top);
+}
+
+/* m moves to the maxima that the lanes of a row have in `top`, O and l with it; from: see f80_from. A score is s - shift,
+ * where the instance has terms. */
+template <class C>
+__device__ __forceinline__ void f80_settle(float to_log2, float huge, float (&top)[2 * C::MB],
+                                           float (&shift)[2 * C::MB], float (&m)[2 * C::MB],
+                                           float (&from)[2 * C::MB], float (&l)[2 * C::MB],
+                                           float (&o)[C::MB][C::W / 8][4], float (&s)[C::MB][C::BN / 8][4])
+{
+    bool grow = false;
+    float size = 0.0f;
+#pragma unroll C::UNROLL
+    for (int x = 0; x < 2 * C::MB; x++)
+        top[x] = C::PLAIN ? top[x] : fmaxf(m[x], __fsub_rn(top[x], shift[x]));
+#pragma unroll C::UNROLL
+    for (int step = 1; step <= 2; step++) /* all rows at once: a shuffle takes 25 cycles */
+#pragma unroll C::UNROLL
+        for (int x = 0; x < 2 * C::MB; x++)
+            top[x] = fmaxf(top[x], __shfl_xor_sync(0xFFFFFFFFu, top[x], step));
+#pragma unroll C::UNROLL
+    for (int x = 0; x < 2 * C::MB; x++) {
+        const float m_log2 = __fmul_rn(top[x], to_log2);
+        from[x] = __fsub_rn(m_log2, f80_lift<C>());
+        grow |= top[x] > m[x];
+        size = fmaxf(size, fabsf(m_log2));
+    }
+    if (__any_sync(0xFFFFFFFFu, grow || f80_is_huge(size, huge))) {
+        float old[2 * C::MB];
+#pragma unroll C::UNROLL
+        for (int x = 0; x < 2 * C::MB; x++) {
+            old[x] = m[x];
+            m[x] = top[x];
+        }
+        f80_rescale<C>(to_log2, m, old, l, o);
+        if (__any_sync(0xFFFFFFFFu, f80_is_huge(size, huge))) {
+            f80_take_maxima<C>(to_log2, huge, m, shift, s);
+#pragma unroll C::UNROLL
+            for (int x = 0; x < 2 * C::MB; x++)
+                from[x] = f80_from<C>(m[x], to_log2, huge);
+        }
+    }
+    if (!C::PLAIN)
+#pragma unroll C::UNROLL
+        for (int x = 0; x < 2 * C::MB; x++)
+            from[x] = __fmaf_rn(shift[x], to_log2, from[x]);
 }
 
 /* s becomes P; l gains the row sums. */

@@ -2,23 +2,21 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * The pass over the keys of an item for PLAIN calls (struct f80): the loop of f80_pass with nothing in it but what
+ * The pass over the keys of an item for EVEN calls (struct f80): the loop of f80_pass with nothing in it but what
  * these calls need. Two warps a scheduler do not hide each other's stalls, so the time of a tile is near twice the
  * length of one warp's way through it: few branches, all alike for a warp (they come from votes, so the compiler keeps
  * no divergence), addresses made anew each tile before the barrier, no register kept for what is used once a tile.
  *
- * Each tile: the copies of the next one start; S = Q K^T, the rows' maxima taken as the last columns are done; O and l
- * are rescaled if a maximum of the warp's rows grew; e^(s - m), which ptxas mixes with the products P V.
+ * Each tile: the copies of the next one start; S = Q K^T, the rows' maxima taken as the last columns are done, or after
+ * terms and masks; O and l are rescaled if a maximum of the warp's rows grew; e^(s - m), which ptxas mixes with the products P V.
  *
  * Its arithmetic is that of f80_pass in the same order, bit for bit: an item that holds NaN or infinity is done again
  * there, and finite elements keep their bits.
  */
-#ifndef QATTN_CUDA_FLASH_PLAIN_CUH
-#define QATTN_CUDA_FLASH_PLAIN_CUH
+#ifndef QATTN_CUDA_FLASH_EVEN_CUH
+#define QATTN_CUDA_FLASH_EVEN_CUH
 
-#include "cuda/sm80/flash_item.cuh"
-#include "cuda/sm80/flash_load.cuh"
-#include "cuda/sm80/flash_terms.cuh"
+#include "cuda/sm80/flash_memory.cuh"
 
 /* Addresses for ldmatrix of the 16 rows and 16 columns at the start of a tile, of Q or V and of K; f80_fragment: of
  * the block number (row, column). Tiles start at multiples of 128 bytes, so columns flip bits that are the lane's. */
@@ -85,17 +83,6 @@ template <class C> __device__ __forceinline__ constexpr bool f80_copies_late(voi
     return C::W != 128;
 }
 
-/* The maxima of a thread's share of rows over the keys of block n2. */
-template <class C>
-__device__ __forceinline__ void f80_top_block(const float (&s)[C::MB][C::BN / 8][4], int n2, float (&top)[2 * C::MB])
-{
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++)
-#pragma unroll
-        for (int nb = 2 * n2; nb < 2 * n2 + 2; nb++)
-            top[x] = fmaxf(top[x], fmaxf(s[x >> 1][nb][2 * (x & 1)], s[x >> 1][nb][2 * (x & 1) + 1]));
-}
-
 /* s = Q K^T; top: the thread's share of its rows' maxima with what it was. With all of Q in registers 16 keys are
  * done after 16 keys, and maxima lie among products; else columns after columns, so Q is read once. The copies of the
  * next tile start among the products, where registers allow that. */
@@ -141,46 +128,11 @@ __device__ __forceinline__ void f80_scores(const struct flash_sm80_args *a, cons
             f80_copy_k<C>(a, copies);
         if (f80_copies_late<C>() && step == steps / 2)
             f80_copy_v<C>(a, copies);
-        if (ks == pieces - 1 && n2 > 0)
+        if (C::PLAIN && ks == pieces - 1 && n2 > 0)
             f80_top_block<C>(s, n2 - 1, top);
     }
-    f80_top_block<C>(s, blocks - 1, top);
-}
-
-/* m moves to the maxima that the lanes of a row have in `top`, O and l with it; from: see f80_from. */
-template <class C>
-__device__ __forceinline__ void f80_settle(float to_log2, float huge, float (&top)[2 * C::MB], float (&m)[2 * C::MB],
-                                           float (&from)[2 * C::MB], float (&l)[2 * C::MB],
-                                           float (&o)[C::MB][C::W / 8][4], float (&s)[C::MB][C::BN / 8][4])
-{
-    bool grow = false;
-    float size = 0.0f;
-#pragma unroll
-    for (int step = 1; step <= 2; step++) /* all rows at once: a shuffle takes 25 cycles */
-#pragma unroll
-        for (int x = 0; x < 2 * C::MB; x++)
-            top[x] = fmaxf(top[x], __shfl_xor_sync(0xFFFFFFFFu, top[x], step));
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        const float m_log2 = __fmul_rn(top[x], to_log2);
-        from[x] = __fsub_rn(m_log2, f80_lift<C>());
-        grow |= top[x] > m[x];
-        size = fmaxf(size, fabsf(m_log2));
-    }
-    if (!__any_sync(0xFFFFFFFFu, grow || f80_is_huge(size, huge)))
-        return;
-    float old[2 * C::MB];
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        old[x] = m[x];
-        m[x] = top[x];
-    }
-    f80_rescale<C>(to_log2, huge, m, old, l, o, s);
-    if (__any_sync(0xFFFFFFFFu, f80_is_huge(size, huge))) {
-#pragma unroll
-        for (int x = 0; x < 2 * C::MB; x++)
-            from[x] = f80_from<C>(m[x], to_log2, huge);
-    }
+    if (C::PLAIN)
+        f80_top_block<C>(s, blocks - 1, top);
 }
 
 /* Key tiles that some row of the warp sees, first and end; that all of them see whole. */
@@ -197,27 +149,32 @@ template <class C> __device__ __forceinline__ int4 f80_tiles_seen(const struct f
 
 /* Key tile t for a warp that sees some of it; part: not all of it. */
 template <class C>
-__device__ __forceinline__ void f80_plain_tile(const struct flash_sm80_args *a, const struct f80_item *item, int t,
-                                               bool part, const struct f80_copies &copies,
-                                               const uint32_t (*q_kept)[C::MB][4], uint32_t q, uint32_t k,
-                                               uint32_t v_tile, float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB],
-                                               float (&l)[2 * C::MB])
+__device__ __forceinline__ void f80_even_tile(const struct flash_sm80_args *a, const struct problem *p,
+                                              const struct f80_item *item, int t, bool part,
+                                              const struct f80_copies &copies, const uint32_t (*q_kept)[C::MB][4],
+                                              uint32_t q, uint32_t k, uint32_t v_tile, char *memory,
+                                              float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB],
+                                              float (&l)[2 * C::MB])
 {
-    float s[C::MB][C::BN / 8][4], top[2 * C::MB], from[2 * C::MB];
+    const int first_row = (f80_thread() >> 5) * 16 * C::MB;
+    float s[C::MB][C::BN / 8][4], top[2 * C::MB], shift[2 * C::MB], from[2 * C::MB];
 #pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++)
+    for (int x = 0; x < 2 * C::MB; x++) {
         top[x] = m[x];
-    f80_scores<C>(a, copies, s, q_kept, q, k, top);
-    if (part) {
-        f80_hide<C>(item->sight, item->rows, t * C::BN, (f80_thread() >> 5) * 16 * C::MB, s);
-#pragma unroll
-        for (int x = 0; x < 2 * C::MB; x++)
-            top[x] = m[x];
-#pragma unroll
-        for (int n2 = 0; n2 < C::BN / 16; n2++)
-            f80_top_block<C>(s, n2, top);
+        shift[x] = 0.0f;
     }
-    f80_settle<C>(a->to_log2, a->huge, top, m, from, l, o, s);
+    f80_scores<C>(a, copies, s, q_kept, q, k, top);
+    if (!C::PLAIN) {
+        cp_async_wait<1>(); /* bias and keep are there */
+        __syncwarp();
+        f80_terms<C>(a, p, f80_stage_of<C>(a, p, memory), f80_alibi<C>(p, memory), item->distance - t * C::BN,
+                     item->scale, item->by_cap, first_row, s, shift);
+    }
+    if (part)
+        f80_hide<C>(item->sight, item->rows, t * C::BN, first_row, s);
+    if (!C::PLAIN || part)
+        f80_tops<C>(s, m, top);
+    f80_settle<C>(a->to_log2, a->huge, top, shift, m, from, l, o, s);
     uint32_t pr[C::MB][C::BN / 16][4];
     f80_exponentials<C>(s, a->to_log2, from, l);
     f80_pack<C>(s, pr);
@@ -226,7 +183,7 @@ __device__ __forceinline__ void f80_plain_tile(const struct flash_sm80_args *a, 
 
 /* Starts the copies of an item's first tile and of Q. */
 template <class C>
-__device__ __forceinline__ void f80_plain_begin(const struct flash_sm80_args *a, const struct problem *p,
+__device__ __forceinline__ void f80_even_begin(const struct flash_sm80_args *a, const struct problem *p,
                                                 const struct f80_item *item, char *memory)
 {
     const struct f80_copies copies =
@@ -235,12 +192,14 @@ __device__ __forceinline__ void f80_plain_begin(const struct flash_sm80_args *a,
     f80_copy_v<C>(a, copies);
     f80_load_q<C>(a, p, item->q_from, item->rows, item->queries, memory);
     cp_async_commit();
+    if (!C::PLAIN)
+        f80_fill_alibi<C>(a, p, item, memory);
 }
 
-/* O, maxima and sums of the warp's rows, after f80_plain_begin. */
+/* O, maxima and sums of the warp's rows, after f80_even_begin. */
 template <class C>
-__device__ __forceinline__ void f80_plain_pass(const struct flash_sm80_args *a, const struct f80_item *item,
-                                               int4 *tiles_seen, char *memory, float (&o)[C::MB][C::W / 8][4],
+__device__ __forceinline__ void f80_even_pass(const struct flash_sm80_args *a, const struct problem *p,
+                                              const struct f80_item *item, int4 *tiles_seen, char *memory, float (&o)[C::MB][C::W / 8][4],
                                                float (&m)[2 * C::MB], float (&l)[2 * C::MB])
 {
     const uint32_t q_rows = shared_address(memory), tiles = q_rows + C::Q_BYTES;
@@ -276,13 +235,16 @@ __device__ __forceinline__ void f80_plain_pass(const struct flash_sm80_args *a, 
         const uint32_t k = f80_fragment_keys<C>(here);
         cp_async_wait<0>();
         __syncthreads();
+        if (!C::PLAIN && a->stage != FLASH_SM80_NO_STAGE && !idle)
+            f80_fill_stage<C>(a, p, item, (f80_thread() >> 5) * 16 * C::MB, t * C::BN, memory);
         const struct f80_copies copies = f80_copies_of<C>(a, item, t + 1, tiles);
         if (!f80_copies_late<C>() || idle) {
             f80_copy_k<C>(a, copies);
             f80_copy_v<C>(a, copies);
         }
         if (!idle)
-            f80_plain_tile<C>(a, item, t, part, copies, q_kept, q, k, here + 2 * C::TILE_BYTES, o, m, l);
+            f80_even_tile<C>(a, p, item, t, part, copies, q_kept, q, k, here + 2 * C::TILE_BYTES, memory, o, m,
+                             l);
     }
     cp_async_wait<0>();
 }
