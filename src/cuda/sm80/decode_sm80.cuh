@@ -225,6 +225,7 @@ struct decode_work {
     struct decode_lane t;
     struct decode_source k, v;
     int first, step, mine;      /* the key group's units: the first, the distance to the next, how many */
+    int most;                   /* units of the group that has most: mine, or one more */
     int ring, slot_bytes, depth;
     int kv_head;
     char *memory;
@@ -286,6 +287,10 @@ __device__ __forceinline__ void decode_walk(const struct decode_work &c, const c
         slot = slot + c.slot_bytes < c.ring + c.depth * c.slot_bytes ? slot + c.slot_bytes : c.ring;
     }
     cp_async_wait<0>();
+    if (c.mine < c.most && c.t.tiles > 1) {          /* all warps pass as many barriers: racecheck counts them */
+        decode_group_sync(c.t);
+        decode_group_sync(c.t);
+    }
     __syncthreads();                                 /* the ring is free */
     decode_hand_in<T, BYTES, NV>(p, c.sh, c.t, &w, merge, pitch, rows);
 }
@@ -318,6 +323,7 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     c.first = part.first + t.group;
     c.step = t.groups;
     c.mine = part.units > t.group ? (part.units - t.group + t.groups - 1) >> t.groups_log2 : 0;
+    c.most = (part.units + t.groups - 1) >> t.groups_log2;
     c.kv_head = kv_head;
     c.memory = memory;
     c.k = decode_source_of<BYTES>(a, p, &p->k, s, kv_head, (int)p->d, a->k_copies, a->k_lanes, a->k_pitch, t.rank,
