@@ -329,7 +329,7 @@ __device__ __forceinline__ void fs_fold(fs_shared<16 * RM> *sh, float4 *spans, u
                     o[r][4 * x + c + y] = last ? sum[c + y] : 0.0f;
                 }
                 if (!last)
-                    low[r + zero][2 * x + c / 2] = pack_16<__nv_bfloat16>(rest[0], rest[1]);
+                    low[r + zero][2 * x + c / 2] = pack_low(rest[0], rest[1]);
             }
             if (!last)
                 *at = make_float4(sum[0], sum[1], sum[2], sum[3]);

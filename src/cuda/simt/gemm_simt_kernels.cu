@@ -52,7 +52,7 @@ __device__ __forceinline__ void gemm_write(const struct gemm_args *a, const stru
     }
 }
 
-/* A chain ends: it joins sum, `low` keeps what rounding took, as pairs of bf16. A chain of zeros changes nothing. */
+/* A chain ends: it joins sum, `low` keeps what rounding took (pack_low). A chain of zeros changes nothing. */
 template <int RM> __device__ __forceinline__ void gemm_end_chain(float (*chain)[8], float (*sum)[8], uint32_t (*low)[4])
 {
 #pragma unroll
@@ -63,7 +63,7 @@ template <int RM> __device__ __forceinline__ void gemm_end_chain(float (*chain)[
             float rest[2] = { __uint_as_float(*pair << 16), __uint_as_float(*pair & 0xFFFF0000u) };
             sum_scaled(&sum[r][c], &rest[0], 1.0f, chain[r][c]);
             sum_scaled(&sum[r][c + 1], &rest[1], 1.0f, chain[r][c + 1]);
-            *pair = pack_16<__nv_bfloat16>(rest[0], rest[1]);
+            *pair = pack_low(rest[0], rest[1]);
             chain[r][c] = chain[r][c + 1] = 0.0f;
         }
 }
