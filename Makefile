@@ -344,8 +344,8 @@ CHECK_SRC := $(addprefix tests/, main.c support.c box.c gpu.c gpu_device.c toler
   case_checks.c case_data.c case_memory.c case_reruns.c case_text.c case_thin.c cases_file.c onnx_attention.c \
   test_status.c test_params.c test_tensor.c test_dispatch.c test_cuda_error.c test_badargs.c test_convert.c \
   test_ref.c test_ref_keys.c test_ref_types.c test_ref_ops.c test_pool.c test_cpu_kernels.c simd_probe_generic.c \
-  simd_probe_avx2.c simd_probe_avx512.c check_impls.c test_invariance.c test_lottery.c test_cuda_calls.c \
-  test_cuda_graphs.c test_cuda_far.c test_cuda_big.c \
+  simd_probe_avx2.c simd_probe_avx512.c check_impls.c invariance_worlds.c test_invariance.c test_lottery.c \
+  test_cuda_calls.c test_cuda_graphs.c test_cuda_far.c test_cuda_big.c \
   cuda_tensors.c far_memory.c test_hostile.c test_huge.c test_long_keys.c test_badargs_ops.c test_recipe.c test_onnx.c \
   test_smollm2.c test_cases.c test_workspace.c)
 # Programs of their own that see only the public header and link the shared library

@@ -107,7 +107,10 @@ export ASAN_OPTIONS="allocator_may_return_null=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 export TSAN_OPTIONS="allocator_may_return_null=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}"
 
 check_all_limit=2400
-[ "${TSAN:-0}" = 1 ] && check_all_limit=9000    # ten times slower
+if [ "${TSAN:-0}" = 1 ]; then    # ten times slower
+    check_all_limit=9000
+    export CK_TIMEOUT_MULTIPLIER=5
+fi
 step check_all $check_all_limit "$tests/check_all"
 step test_dlopen 60 "$tests/test_dlopen" "$OUT/$SO" lib/libqattn.symbols
 step test_threads 180 "$tests/test_threads"

@@ -38,6 +38,8 @@ static struct attn_case draw(struct rng *r)
         c.share = 1 + rng_below(r, 7);
         c.used_k = c.page || c.packed_k ? c.used_k : 0;   /* shared keys: the longest sequence fills the memory */
     }
+    if (op == OP_GQA_FORWARD)
+        c.invariant = rng_below(r, 3) == 0;
     const bool wide = c.q_dtype == c.kv_dtype && (c.q_dtype == F32 || c.q_dtype == BF16);
     if (wide && c.op != OP_SOFTMAX && rng_below(r, 4) == 0) {
         attn_set_numbers(&c, rng_below(r, 2) ? NUMBERS_LARGE_K + rng_below(r, 3) : 1 + rng_below(r, NUMBERS_KINDS - 1));
