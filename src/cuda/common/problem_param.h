@@ -9,15 +9,16 @@
 #define QATTN_CUDA_PROBLEM_PARAM_H
 
 #include <stddef.h>
-#include <string.h>
 
 #include "core/problem.h"
 
+/* As long as struct problem or shorter: launches read it there. */
 struct problem_param { unsigned char bytes[offsetof(struct problem, parts)] __attribute__((aligned(16))); };
 
-static inline void problem_pack(struct problem_param *packed, const struct problem *p)
+/* What a launch is to copy. */
+static inline void *problem_as_param(const struct problem *p)
 {
-    memcpy(packed->bytes, p, sizeof packed->bytes);
+    return (void *)(uintptr_t)p;
 }
 
 /* Of the result, only the fields before `parts` exist. */

@@ -215,7 +215,6 @@ const void *qattn__flash_simt(int32_t dtype, enum flash_simt_shape shape)
 int32_t qattn__simt_flash(const struct problem *p, qattn_stream stream)
 {
     struct plan plan;
-    struct problem_param packed;
     int limit = 0;
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     const bool f32 = has_f32_shape(p, limit) && qattn__flash_in_fours(&p->k) && qattn__flash_in_fours(&p->v);
@@ -224,8 +223,7 @@ int32_t qattn__simt_flash(const struct problem *p, qattn_stream stream)
         plan.args.spans = (float *)(void *)p->workspace;
     (void)qattn__flash_parts(p, &plan.args, p->workspace + plan.span_bytes);
     const int64_t blocks = plan.args.work < plan.blocks_max ? plan.args.work : plan.blocks_max;
-    problem_pack(&packed, p);
-    void *params[] = { &plan.args, &packed };
+    void *params[] = { &plan.args, problem_as_param(p) };
     const void *const kernel = plan.f32 ? qattn__flash_f32_simt() : qattn__flash_simt(p->k.dtype, plan.shape);
     QATTN_TRY(qattn__cuda_launch(kernel, blocks, plan.f32 ? (int)FF_THREADS : (int)FS_THREADS,
                                  plan.shared_bytes, params, stream,

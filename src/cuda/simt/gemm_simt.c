@@ -43,7 +43,6 @@ static bool count_items(struct gemm_args *a, bool few)
 
 int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_stream stream)
 {
-    struct problem_param packed;
     const bool few = a->m <= 2 * GEMM_FEW_ROWS, hiding = a->range == RANGE_VALUES;
     /* gemm_simt_kernels.cu: sums over many keys, and sums that few rows and many must agree on */
     const bool chains = hiding && (a->k > GEMM_CHAIN_KEYS || (p->flags & QATTN_FLAG_BATCH_INVARIANT));
@@ -62,8 +61,7 @@ int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_str
         QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
         blocks = blocks < 2 * multiprocessors ? blocks : 2 * multiprocessors;
     }
-    problem_pack(&packed, p);
-    void *params[] = { a, &packed };
+    void *params[] = { a, problem_as_param(p) };
     return qattn__cuda_launch(kernel, blocks, f32 ? GEMM_F32_THREADS : GEMM_THREADS, f32 ? GEMM_F32_SHARED : 0, params,
                               stream, "gemm_simt_kernel");
 }

@@ -75,13 +75,11 @@ size_t qattn__simt_gqa_workspace(const struct problem *p)
 static int32_t widen_tensor(const struct gqa_call *c, const struct view *out, enum widen_which which,
                             qattn_stream stream)
 {
-    struct problem_param packed;
     struct widen_simt_args args = {
         .out = (float *)(void *)out->data, .heads = out->shape[1], .rows = out->shape[2], .width = out->shape[3],
         .elements = out->shape[0] * out->shape[1] * out->shape[2] * out->shape[3], .which = which,
     };
-    problem_pack(&packed, c->p);
-    void *params[] = { &args, &packed };
+    void *params[] = { &args, problem_as_param(c->p) };
     return qattn__cuda_launch(qattn__widen_simt(), args.elements / WIDEN_THREADS + (args.elements % WIDEN_THREADS != 0),
                               WIDEN_THREADS, 0, params, stream, "widen_simt_kernel");
 }

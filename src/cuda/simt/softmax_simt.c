@@ -22,12 +22,10 @@ static enum softmax_width choose_width(const struct problem *p, int64_t rows)
 
 int32_t qattn__simt_softmax_rows(struct softmax_simt_args *args, const struct problem *p, qattn_stream stream)
 {
-    struct problem_param packed;
     QATTN_REQUIRE(!__builtin_mul_overflow(p->n, p->hq, &args->rows) &&
                   !__builtin_mul_overflow(args->rows, p->cap_q, &args->rows), QATTN_ERR_UNSUPPORTED_SHAPE,
                   "the product of batches, heads and rows is above 2^63");
-    problem_pack(&packed, p);
-    void *params[] = { args, &packed };
+    void *params[] = { args, problem_as_param(p) };
     const int64_t blocks = args->rows / SOFTMAX_ROWS + (args->rows % SOFTMAX_ROWS != 0);
     const void *const kernel = qattn__softmax_simt(args->x.dtype, choose_width(p, args->rows));
     return qattn__cuda_launch(kernel, blocks, SOFTMAX_THREADS, 0, params, stream, "softmax_simt_kernel");

@@ -306,7 +306,6 @@ int32_t qattn__sm80_decode_load(const struct problem *p)
 int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_stream stream)
 {
     struct plan plan;
-    struct problem_param packed;
     QATTN_TRY(make_plan(p, &plan));
     if (plan.args.num_splits > 1) {
         plan.args.parts_o = (float *)(void *)workspace;
@@ -316,8 +315,7 @@ int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_strea
         plan.args.words = (unsigned long long *)(void *)(workspace + plan.parts_bytes + plan.ml_bytes);
         plan.args.tag = qattn__cuda_tag();
     }
-    problem_pack(&packed, p);
-    void *params[] = { &plan.args, &packed };
+    void *params[] = { &plan.args, problem_as_param(p) };
     QATTN_TRY(
         qattn__cuda_launch(plan.kernel, plan.args.work, 32 * WARPS, plan.shared_bytes, params, stream, "decode_sm80"));
     return plan.args.num_splits > 1 && !plan.few ? launch_combine(&plan.args, params, stream) : QATTN_OK;

@@ -28,8 +28,8 @@ static const float log2_e = 1.4426950408889634f;
 
 struct plan {
     struct flash_sm80_kernel kernel;
-    struct flash_sm80_args args;
-    struct flash_simt_args parts; /* of splits: laid out and brought together as cuda.simt does */
+    enum flash_sm80_stage stage;
+    int32_t num_splits, work; /* as in the kernel's arguments */
     size_t shared_bytes;
     int64_t blocks; /* of the grid */
     size_t bytes;   /* workspace; SIZE_MAX: more than can be */
@@ -280,45 +280,44 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
     QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
-    struct flash_sm80_args *const a = &plan->args;
     plan->kernel = kernel_of(p, (size_t)shared_limit);
-    a->stage = stage_of(p);
-    plan->shared_bytes = shared_bytes(p, &plan->kernel, a->stage);
+    plan->stage = stage_of(p);
+    plan->shared_bytes = shared_bytes(p, &plan->kernel, plan->stage);
     const int64_t items = (int64_t)count_items(p, &plan->kernel);
     const int64_t fit = shared_all / (int64_t)(plan->shared_bytes + plan->kernel.static_bytes + BLOCK_OVERHEAD);
     const int64_t slots = multiprocessors * (fit < plan->kernel.blocks ? fit : plan->kernel.blocks);
-    a->num_splits = (int32_t)choose_splits(p, items, multiprocessors * plan->kernel.blocks, mixed);
-    a->work = (int32_t)(p->num_splits > 0 ? items : items * a->num_splits);
+    plan->num_splits = (int32_t)choose_splits(p, items, multiprocessors * plan->kernel.blocks, mixed);
+    plan->work = (int32_t)(p->num_splits > 0 ? items : items * plan->num_splits);
     /* Short items of one length: a block takes several and starts the copies of the next early. Else each goes in
      * turn to the first multiprocessor that has room, the longest first. */
     const bool even =
         !p->causal && !p->window && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k;
     const bool keep_blocks = !plan->kernel.one_item && even && (plan->kernel.blocks == 1 || p->cap_k <= SHORT_KEYS);
-    plan->blocks = keep_blocks && a->work > slots ? slots : a->work;
-    plan->parts.num_splits = a->num_splits;
-    plan->bytes = a->work > 0 ? qattn__flash_parts(p, &plan->parts, NULL) : 0;
+    plan->blocks = keep_blocks && plan->work > slots ? slots : plan->work;
+    struct flash_simt_args parts = { .num_splits = plan->num_splits };
+    plan->bytes = plan->work > 0 ? qattn__flash_parts(p, &parts, NULL) : 0;
     return QATTN_OK;
 }
 
-/* The rest of the kernel's arguments; there is work. */
-static void set_args(const struct problem *p, bool mixed, struct plan *plan)
+/* The kernel's arguments; there is work. `parts`: of splits, laid out and brought together as cuda.simt does. */
+static void set_args(const struct problem *p, bool mixed, const struct plan *plan, const struct flash_simt_args *parts,
+                     struct flash_sm80_args *a)
 {
-    struct flash_sm80_args *const a = &plan->args;
-    a->tiles = (int32_t)blocks_of(p->cap_q * p->group, plan->kernel.rows);
-    a->by_group = divisor_of(p->group);
+    *a = (struct flash_sm80_args){
+        .part_rows = parts->part_rows, .parts_o = parts->parts_o, .parts_ml = parts->parts_ml,
+        .k_row_bytes = p->k.stride[2] * p->k.itemsize, .v_row_bytes = p->v.stride[2] * p->v.itemsize,
+        .least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0, .work = plan->work,
+        .tiles = (int32_t)blocks_of(p->cap_q * p->group, plan->kernel.rows), .num_splits = plan->num_splits,
+        .by_group = divisor_of(p->group), .terms = has_terms(p), .stage = plan->stage,
+        .q_vector = rows_of_16_bytes(&p->q), .kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v),
+        .o_vector = plan->num_splits == 1 && rows_of_16_bytes(&p->o) && p->o.dtype == p->q.dtype && p->dv % 8 == 0,
+        .huge = p->o.dtype == QATTN_DTYPE_F32 ? -1.0f : 65536.0f,
+    };
     order_items(p, a);
-    a->k_row_bytes = p->k.stride[2] * p->k.itemsize;
-    a->v_row_bytes = p->v.stride[2] * p->v.itemsize;
-    a->least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0;
-    a->terms = has_terms(p);
     set_unit(p, a);
     if (plan->kernel.one_item && !a->terms && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k &&
         !p->q_offsets)
         set_alike(p, a);
-    a->huge = p->o.dtype == QATTN_DTYPE_F32 ? -1.0f : 65536.0f;
-    a->q_vector = rows_of_16_bytes(&p->q);
-    a->kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
-    a->o_vector = a->num_splits == 1 && rows_of_16_bytes(&p->o) && p->o.dtype == p->q.dtype && p->dv % 8 == 0;
 }
 
 /* The decode kernel's workspace lies behind the prefill kernel's. */
@@ -352,21 +351,18 @@ int32_t qattn__sm80_flash_load(const struct problem *p)
     return QATTN_OK;
 }
 
-static int32_t prefill(const struct problem *p, bool mixed, struct plan *plan, qattn_stream stream)
+static int32_t prefill(const struct problem *p, bool mixed, const struct plan *plan, qattn_stream stream)
 {
-    struct problem_param packed;
-    if (plan->args.work == 0)
+    struct flash_sm80_args args;
+    struct flash_simt_args parts = { .num_splits = plan->num_splits };
+    if (plan->work == 0)
         return QATTN_OK;
-    set_args(p, mixed, plan);
-    (void)qattn__flash_parts(p, &plan->parts, p->workspace);
-    plan->args.part_rows = plan->parts.part_rows;
-    plan->args.parts_o = plan->parts.parts_o;
-    plan->args.parts_ml = plan->parts.parts_ml;
-    problem_pack(&packed, p);
-    void *params[] = { &plan->args, &packed }, *combine[] = { &plan->parts, &packed };
+    (void)qattn__flash_parts(p, &parts, p->workspace);
+    set_args(p, mixed, plan, &parts, &args);
+    void *params[] = { &args, problem_as_param(p) }, *combine[] = { &parts, problem_as_param(p) };
     QATTN_TRY(qattn__cuda_launch(plan->kernel.kernel, plan->blocks, plan->kernel.threads, plan->shared_bytes, params,
                                  stream, "flash_sm80_kernel"));
-    return qattn__flash_combine(p, &plan->parts, combine, stream);
+    return qattn__flash_combine(p, &parts, combine, stream);
 }
 
 int32_t qattn__sm80_flash(const struct problem *p, qattn_stream stream)

@@ -57,15 +57,13 @@ static const void *kernel_of(int32_t dtype, int32_t precision, bool b_along_k, b
 
 int32_t qattn__sm80_gemm_part(struct gemm_args *a, const struct problem *p, qattn_stream stream)
 {
-    struct problem_param packed;
     const bool hiding = a->range == RANGE_VALUES, b_along_k = !hiding && qattn__gemm_runs_along_k(&a->b, a->n, a->k);
     a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
     a->b.vectors = qattn__gemm_has_vectors(&a->b, b_along_k, b_along_k ? a->k : a->n);
     a->c_vectors = has_rows(a);
     a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
     QATTN_REQUIRE(count_items(a), QATTN_ERR_UNSUPPORTED_SHAPE, "the product of batches, heads and tiles is above 2^63");
-    problem_pack(&packed, p);
-    void *params[] = { a, &packed };
+    void *params[] = { a, problem_as_param(p) };
     return qattn__cuda_launch(kernel_of(a->a.dtype, p->precision, b_along_k, hiding), a->work, GEMM_SM80_THREADS,
                               GEMM_SM80_SHARED, params, stream, "gemm_sm80_kernel");
 }

@@ -91,11 +91,9 @@ int32_t qattn__sm80_tf32(const struct problem *p, qattn_stream stream)
 {
     enum tf32_shape shape;
     struct tf32_args args;
-    struct problem_param packed;
     QATTN_TRY(make_plan(p, &shape, &args));
     (void)qattn__flash_parts(p, &args.item, p->workspace);
-    problem_pack(&packed, p);
-    void *params[] = { &args, &packed }, *combine[] = { &args.item, &packed };
+    void *params[] = { &args, problem_as_param(p) }, *combine[] = { &args.item, problem_as_param(p) };
     QATTN_TRY(qattn__cuda_launch(kernel_of(p, shape), args.item.work, 2 * (int)tile_rows[shape],
                                  shared_bytes(p, shape), params, stream, "tf32_sm80_kernel"));
     return qattn__flash_combine(p, &args.item, combine, stream);
