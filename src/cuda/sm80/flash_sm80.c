@@ -272,11 +272,11 @@ static void set_alike(const struct problem *p, struct flash_sm80_args *a)
         a->begin0 = (int32_t)(s.offset - p->window_left);
 }
 
-/* Which kernel, how many splits and blocks, how much memory: all that a question for the workspace needs. */
+/* Which kernel, how many splits and blocks, how much memory: all that a question for the workspace needs. Fills in the
+ * whole plan. */
 static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0, shared_all = 0;
-    *plan = (struct plan){ 0 };
     QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
