@@ -4,10 +4,18 @@
 #
 # usage: fatbin.sh spills.txt log...      (make fatbin; the logs are what `ptxas -v` said of each kernel file)
 # One line a kernel and architecture: registers, shared bytes that it declares, bytes of spill stores. A kernel that
-# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost. No other may.
+# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost. No other may. And every
+# kernel must wait for the one before it in the stream, as launches let it come up early (src/cuda/common/ptx.cuh).
 set -u
 list=$1
 shift
+grep -rl __global__ "$(dirname "$list")" | xargs awk '
+    /__global__/                  { kernel = FILENAME ":" FNR; kernels++; waits = 0 }
+    /^    wait_for_predecessor\(\);/ { waits = 1 }
+    /^}/                          { if (kernel && !waits) { print "failed: no wait_for_predecessor: " kernel; failed++ }
+                                    kernel = "" }
+    END                           { printf "waits: %d passed, %d failed\n", kernels - failed, failed; exit failed > 0 || !kernels }
+' || exit 1
 cat "$@" | awk '
     /Compiling entry function/ { split($0, quoted, "\047"); name = quoted[2]; arch = quoted[4] }
     /bytes spill stores/       { for (i = 1; i <= NF; i++) if ($(i + 2) == "spill" && $(i + 3) ~ /^stores/) spill = $i }

@@ -195,7 +195,9 @@ __device__ __forceinline__ void launch_dependents(void)
 #endif
 }
 
-/* Until the kernel before this one is complete and its writes are seen; before 9.0 it is, always. */
+/* Until the kernel before this one is complete and its writes are seen; before 9.0 it is, always. The first thing that
+ * every kernel does, in all threads: launch.c starts kernels early, and a block that did not wait could end before what
+ * the kernels before it wrote is there. */
 __device__ __forceinline__ void wait_for_predecessor(void)
 {
 #if __CUDA_ARCH__ >= 900

@@ -627,6 +627,7 @@ flash_f32_simt_kernel(const __grid_constant__ struct flash_simt_args args,
     extern __shared__ __align__(16) float memory[];
     __shared__ ff_shared sh;
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct flash_simt_args *const a = &args;
     const struct ff_block b = ff_block_of(p, &sh, memory);
 

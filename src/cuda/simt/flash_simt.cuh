@@ -592,6 +592,7 @@ flash_simt_kernel(const __grid_constant__ struct flash_simt_args args,
     extern __shared__ __align__(16) float memory[];
     __shared__ fs_shared<bm> sh;
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct flash_simt_args *const a = &args;
     const fs_block<RM, NV> b = fs_block_of<RM, NV>(a, p, &sh, memory);
 

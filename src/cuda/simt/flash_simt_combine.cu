@@ -9,6 +9,7 @@
  * with the sink as one more term below, and with what each rounding of a sum took. Reads num_splits
  * (Dv + 2) floats a row.
  */
+#include "cuda/common/ptx.cuh"
 #include "cuda/simt/flash_close.cuh"
 
 static __global__ void __launch_bounds__(256)
@@ -16,6 +17,7 @@ flash_simt_combine_kernel(const __grid_constant__ struct flash_simt_args args,
                           const __grid_constant__ struct problem_param packed)
 {
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const int lane = threadIdx.x & 31;
     const int64_t rows = p->n * p->cap_q * p->hq;
     for (int64_t x = blockIdx.x * (int64_t)8 + (threadIdx.x >> 5); x < rows; x += gridDim.x * (int64_t)8) {

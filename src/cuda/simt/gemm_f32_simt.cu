@@ -324,6 +324,7 @@ gemm_f32_simt_kernel(const __grid_constant__ struct gemm_args args,
     bool marked = false;
     float sum[16][8];
 
+    wait_for_predecessor();
     for (;;) {
         const bool multiply = ahead == STAGES - 1;
         bool bad = false;

@@ -119,6 +119,7 @@ gemm_simt_kernel(const __grid_constant__ struct gemm_args args, const __grid_con
     __shared__ __align__(16) float a_shared[2 * step::a_floats];
     __shared__ __align__(16) float b_shared[2 * step::b_floats];
     const struct gemm_args *const a = &args;
+    wait_for_predecessor();
     int tx, ty;
     tile_deal(&ty, &tx);
     step x;

@@ -8,6 +8,7 @@
  */
 #include "cuda/common/dtype.cuh"
 #include "cuda/common/math.cuh"
+#include "cuda/common/ptx.cuh"
 #include "cuda/simt/merge_simt.h"
 
 /* As a natural logarithm. */
@@ -22,6 +23,7 @@ static __global__ void __launch_bounds__(256) merge_simt_kernel(const __grid_con
 {
     const struct merge_simt_args *const a = &args;
     const int lane = threadIdx.x & 31;
+    wait_for_predecessor();
     for (int64_t x = blockIdx.x * (int64_t)8 + (threadIdx.x >> 5); x < a->rows; x += gridDim.x * (int64_t)8) {
         const int64_t i = x % a->shape[2], h = x / a->shape[2] % a->shape[1], b = x / a->shape[2] / a->shape[1];
         float max = minus_infinity(), sum = 0.0f;

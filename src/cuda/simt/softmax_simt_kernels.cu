@@ -390,6 +390,7 @@ softmax_simt_kernel(const __grid_constant__ struct softmax_simt_args args,
     __shared__ float shared[2][SOFTMAX_THREADS / 32];
     __shared__ struct softmax_row<T> rows[SOFTMAX_ROWS];
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const int warp = threadIdx.x >> 5, tid = threadIdx.x;
     for (int64_t x = blockIdx.x * (int64_t)SOFTMAX_ROWS; x < args.rows; x += gridDim.x * (int64_t)SOFTMAX_ROWS) {
         if (wide) {

@@ -5,6 +5,7 @@
  * 0. */
 #include "core/seq.h"
 #include "cuda/common/dtype.cuh"
+#include "cuda/common/ptx.cuh"
 #include "cuda/simt/widen_simt.h"
 
 static __global__ void __launch_bounds__(WIDEN_THREADS)
@@ -12,6 +13,7 @@ widen_simt_kernel(const __grid_constant__ struct widen_simt_args args,
                   const __grid_constant__ struct problem_param packed)
 {
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct view *const t = args.which == WIDEN_Q ? &p->q : args.which == WIDEN_K ? &p->k : &p->v;
     const int64_t step = gridDim.x * (int64_t)WIDEN_THREADS;
     for (int64_t x = blockIdx.x * (int64_t)WIDEN_THREADS + threadIdx.x; x < args.elements; x += step) {

@@ -3,8 +3,7 @@
 
 /*
  * The second kernel of a decode call with split keys and many rows a sequence, which one block would be long at: a
- * warp a row adds the splits' parts (decode_join.cuh). On 9.0 it comes up while the decode kernel still runs, and waits
- * where the first part is read.
+ * warp a row adds the splits' parts (decode_join.cuh).
  */
 #include "cuda/sm80/decode_join.cuh"
 
@@ -32,6 +31,7 @@ decode_combine_kernel(const __grid_constant__ struct decode_sm80_args args,
 {
     __shared__ struct combine_shared sh;
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct decode_sm80_args *const a = &args;
     const int blocks = (a->part_rows + WARPS - 1) / WARPS;      /* of an item */
     const int x = blockIdx.x, item = x / blocks, r = (x - item * blocks) * WARPS + (threadIdx.x >> 5);
@@ -39,7 +39,6 @@ decode_combine_kernel(const __grid_constant__ struct decode_sm80_args args,
     if (threadIdx.x == 0)
         combine_open(a, p, n, &sh);
     __syncthreads();
-    wait_for_predecessor();     /* every block, or one might end before the decode kernel and be overtaken */
     if (r < sh.rows && sh.live > 1)
         decode_join_row(a, p, &sh.seq, kv_head, r, (int64_t)item * a->num_splits * a->part_rows + r, sh.live);
 }

@@ -304,6 +304,7 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     __shared__ struct decode_shared sh;
     static_assert(sizeof sh + DECODE_BLOCK_BYTES <= DECODE_STATIC_BYTES, "the launcher counts on it");
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct decode_sm80_args *const a = &args;
     char *const q = memory + a->q_offset;
     struct decode_item x;

@@ -487,6 +487,7 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     extern __shared__ __align__(128) char memory[];
     __shared__ struct f80_shared sh;
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct flash_sm80_args *const a = &args;
 
     if (threadIdx.x == 0)

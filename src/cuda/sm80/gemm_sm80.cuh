@@ -402,6 +402,7 @@ gemm_sm80_kernel(const __grid_constant__ struct gemm_args args,
     const struct gemm_args *const a = &args;
     const struct gemm_lane lane = gemm_lane_of<kind, b_along_k>();
 
+    wait_for_predecessor();
     for (int64_t index = blockIdx.x; index < a->work; index += gridDim.x) {
         const struct gemm_work w = gemm_work_of(a, index, GEMM_SM80_ROWS);
         struct gemm_keys keys;

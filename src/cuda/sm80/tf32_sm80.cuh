@@ -642,6 +642,7 @@ tf32_sm80_kernel(const __grid_constant__ struct tf32_args args, const __grid_con
     extern __shared__ __align__(16) float memory[];
     __shared__ tf32_shared<DV, W> sh;
     const struct problem *const p = problem_of(&packed);
+    wait_for_predecessor();
     const struct flash_simt_args *const a = &args.item;
     const tf32_block<DV, W> b = tf32_block_of<DV, W>(&args, p, &sh, memory);
 
