@@ -141,26 +141,17 @@ static CUresult set_attribute(CUfunction function, CUfunction_attribute attribut
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                       unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
-{
-    ENTER(cuLaunchKernel, CUresult);
-    fake.too_much_shared |= (int)shared > fake.dynamic_shared[(uintptr_t)function];
-    if ((uintptr_t)function != (uintptr_t)current())
-        return CUDA_ERROR_INVALID_HANDLE;
-    (void)stream;
-    if (shared > 0)
-        fake.first_blocks = gx;
-    return gx && gy && gz && bx && by && bz && params && !extra ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult launch_ex(const CUlaunchConfig *c, CUfunction function, void **params, void **extra)
+static CUresult launch(const CUlaunchConfig *c, CUfunction function, void **params, void **extra)
 {
     ENTER(cuLaunchKernelEx, CUresult);
     fake.early = c->numAttrs > 0;
-    fake.calls[FAKE_cuLaunchKernel]--;      /* counted as one of these below */
-    return launch(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
-                  c->sharedMemBytes, c->hStream, params, extra);
+    fake.too_much_shared |= (int)c->sharedMemBytes > fake.dynamic_shared[(uintptr_t)function];
+    if ((uintptr_t)function != (uintptr_t)current())
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (c->sharedMemBytes > 0)
+        fake.first_blocks = c->gridDimX;
+    const bool sizes = c->gridDimX && c->gridDimY && c->gridDimZ && c->blockDimX && c->blockDimY && c->blockDimZ;
+    return sizes && params && !extra ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult pointer_attributes(unsigned count, CUpointer_attribute *wanted, void **values, CUdeviceptr pointer)
@@ -210,8 +201,8 @@ WRAP(cudaError_t, cudaGetDriverEntryPointByVersion, (const char *name, void **fu
         KNOWN(cuStreamGetCtx, stream_get_ctx) KNOWN(cuCtxGetCurrent, get_current) KNOWN(cuCtxGetDevice, get_device)
         KNOWN(cuCtxGetId, get_id) KNOWN(cuCtxPushCurrent, push) KNOWN(cuCtxPopCurrent, pop)
         KNOWN(cuDevicePrimaryCtxRetain, retain_primary) KNOWN(cuDevicePrimaryCtxGetState, primary_state)
-        KNOWN(cuFuncGetAttribute, get_attribute) KNOWN(cuFuncSetAttribute, set_attribute) KNOWN(cuLaunchKernel, launch)
-        KNOWN(cuLaunchKernelEx, launch_ex) KNOWN(cuPointerGetAttributes, pointer_attributes)
+        KNOWN(cuFuncGetAttribute, get_attribute) KNOWN(cuFuncSetAttribute, set_attribute) KNOWN(cuLaunchKernelEx, launch)
+        KNOWN(cuPointerGetAttributes, pointer_attributes)
         KNOWN(cuThreadExchangeStreamCaptureMode, exchange_capture_mode) KNOWN(cuCtxGetDevResource, get_resource)
 #undef KNOWN
     };

@@ -21,7 +21,7 @@
     X(cudaFuncGetAttributes) X(cudaStreamIsCapturing) X(cudaMemPoolCreate) X(cudaMemPoolSetAttribute) \
     X(cudaMallocFromPoolAsync) X(cudaFreeAsync) X(cuStreamGetCtx) X(cuCtxGetCurrent) X(cuCtxGetDevice) X(cuCtxGetId) \
     X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxGetState) \
-    X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuPointerGetAttributes) \
+    X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuLaunchKernelEx) X(cuPointerGetAttributes) \
     X(cuThreadExchangeStreamCaptureMode) X(cuCtxGetDevResource)
 
 #define FAKE_ENUM(name) FAKE_##name,
@@ -58,7 +58,7 @@ struct fake {
     int allocated;                 /* not freed */
     int dynamic_shared[FAKE_CONTEXTS];        /* the bound of each context's kernels */
     bool too_much_shared;          /* a launch asked for more than that */
-    bool early;                    /* the last launch by cuLaunchKernelEx had an attribute */
+    bool early;                    /* the last launch had an attribute */
     int ptx_version;               /* of the kernels */
 };
 extern struct fake fake;

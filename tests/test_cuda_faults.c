@@ -101,14 +101,14 @@ static const struct fault { enum fake_function function; int code; int32_t statu
     { FAKE_cuFuncGetAttribute, CODE_NO_KERNEL_IMAGE, QATTN_ERR_NO_KERNEL_IMAGE, "209" },
     { FAKE_cuFuncGetAttribute, CODE_CONTEXT_DESTROYED, QATTN_ERR_CUDA, "destroyed" },
     { FAKE_cuFuncSetAttribute, 1, QATTN_ERR_CUDA, "cuFuncSetAttribute" },
-    { FAKE_cuLaunchKernel, CODE_CAPTURE_FIRST, QATTN_ERR_CAPTURE_INVALID, "900" },
-    { FAKE_cuLaunchKernel, CODE_CAPTURE_FIRST + 6, QATTN_ERR_CAPTURE_INVALID, "906" },
-    { FAKE_cuLaunchKernel, CODE_CAPTURE_LAST, QATTN_ERR_CAPTURE_INVALID, "908" },
-    { FAKE_cuLaunchKernel, CODE_OUT_OF_MEMORY, QATTN_ERR_OUT_OF_MEMORY, "flash_simt_kernel" },
-    { FAKE_cuLaunchKernel, CODE_ILLEGAL_ADDRESS, QATTN_ERR_CUDA, "lost" },
-    { FAKE_cuLaunchKernel, CODE_ECC, QATTN_ERR_CUDA, "earlier work" },
-    { FAKE_cuLaunchKernel, 1, QATTN_ERR_CUDA, "earlier work" },
-    { FAKE_cuLaunchKernel, 999, QATTN_ERR_CUDA, "cudaErrorUnknown" },
+    { FAKE_cuLaunchKernelEx, CODE_CAPTURE_FIRST, QATTN_ERR_CAPTURE_INVALID, "900" },
+    { FAKE_cuLaunchKernelEx, CODE_CAPTURE_FIRST + 6, QATTN_ERR_CAPTURE_INVALID, "906" },
+    { FAKE_cuLaunchKernelEx, CODE_CAPTURE_LAST, QATTN_ERR_CAPTURE_INVALID, "908" },
+    { FAKE_cuLaunchKernelEx, CODE_OUT_OF_MEMORY, QATTN_ERR_OUT_OF_MEMORY, "flash_simt_kernel" },
+    { FAKE_cuLaunchKernelEx, CODE_ILLEGAL_ADDRESS, QATTN_ERR_CUDA, "lost" },
+    { FAKE_cuLaunchKernelEx, CODE_ECC, QATTN_ERR_CUDA, "earlier work" },
+    { FAKE_cuLaunchKernelEx, 1, QATTN_ERR_CUDA, "earlier work" },
+    { FAKE_cuLaunchKernelEx, 999, QATTN_ERR_CUDA, "cudaErrorUnknown" },
     { FAKE_cudaStreamIsCapturing, CODE_ILLEGAL_ADDRESS, QATTN_ERR_CUDA, "lost" },
     { FAKE_cudaMemPoolCreate, CODE_OUT_OF_MEMORY, QATTN_ERR_WORKSPACE, "pass a workspace" },
     { FAKE_cudaMemPoolCreate, 801, QATTN_ERR_CUDA, "801" },
@@ -257,7 +257,7 @@ static void pointers(void)
     }
     fake.host_memory = c.params.workspace;
     EXPECT(make(c, WITH_WORKSPACE, NULL) == QATTN_ERR_DEVICE_MISMATCH && strstr(last_text, "params.workspace"));
-    EXPECT(fake.calls[FAKE_cuLaunchKernel] == 0);
+    EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == 0);
     fake.host_memory = NULL;
     EXPECT(make(c, WITH_WORKSPACE, NULL) == QATTN_OK);
 }
@@ -339,15 +339,16 @@ static void early_launch(void)
     struct cuda_scope scope;
     EXPECT(make(call_new(0), WITH_WORKSPACE, NULL) == QATTN_OK);
     EXPECT(qattn__cuda_enter(&scope, 0, NULL) == QATTN_OK);
-    EXPECT(qattn__cuda_launch_early(&kernel, 3, 32, 100 << 10, params, NULL, "early") == QATTN_OK);
-    EXPECT(qattn__cuda_launch_early(&kernel, 0, 32, 0, params, NULL, "early") == QATTN_OK);
-    EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == 1 && !fake.too_much_shared && fake.early);
+    const int before = fake.calls[FAKE_cuLaunchKernelEx];
+    EXPECT(qattn__cuda_launch(&kernel, 3, 32, 100 << 10, params, NULL, "early") == QATTN_OK);
+    EXPECT(qattn__cuda_launch(&kernel, 0, 32, 0, params, NULL, "early") == QATTN_OK);
+    EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == before + 1 && !fake.too_much_shared && fake.early);
     static const char older;
     fake.ptx_version = 80;
-    EXPECT(qattn__cuda_launch_early(&older, 3, 32, 0, params, NULL, "early") == QATTN_OK && !fake.early);
+    EXPECT(qattn__cuda_launch(&older, 3, 32, 0, params, NULL, "early") == QATTN_OK && !fake.early);
     fake.fails = FAKE_cuLaunchKernelEx;
     fake.code = CODE_CAPTURE_FIRST;
-    EXPECT(qattn__cuda_launch_early(&kernel, 3, 32, 0, params, NULL, "early") == QATTN_ERR_CAPTURE_INVALID);
+    EXPECT(qattn__cuda_launch(&kernel, 3, 32, 0, params, NULL, "early") == QATTN_ERR_CAPTURE_INVALID);
     EXPECT(qattn__cuda_leave(&scope, QATTN_OK) == QATTN_OK);
     EXPECT(qattn__cuda_launch(&kernel, 3, 32, 0, params, NULL, "outside") == QATTN_ERR_INTERNAL);
 }
@@ -374,7 +375,7 @@ static void steady_state(void)
 {
     enum { CALLS = 100 };
     static const struct { enum fake_function function; int most; } costs[] = {
-        { FAKE_cuLaunchKernel, 2 }, { FAKE_cuCtxGetId, 1 }, { FAKE_cuStreamGetCtx, 1 }, { FAKE_cuCtxGetCurrent, 1 },
+        { FAKE_cuLaunchKernelEx, 2 }, { FAKE_cuCtxGetId, 1 }, { FAKE_cuStreamGetCtx, 1 }, { FAKE_cuCtxGetCurrent, 1 },
     };
     cudaStream_t const stream = fake_stream(fake_context(0, 0));
     EXPECT(make(call_new(0), WITH_WORKSPACE, stream) == QATTN_OK);

@@ -21,9 +21,7 @@
     X(primary_state, cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) \
     X(get_attribute, cuFuncGetAttribute, (int *, CUfunction_attribute, CUfunction)) \
     X(set_attribute, cuFuncSetAttribute, (CUfunction, CUfunction_attribute, int)) \
-    X(launch, cuLaunchKernel, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
-                               CUstream, void **, void **)) \
-    X(launch_ex, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **)) \
+    X(launch, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **)) \
     X(pointer_attributes, cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr)) \
     X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))
 

@@ -4,7 +4,9 @@
 /*
  * Launches. A kernel is known by its host symbol; the runtime finds its function in the current context, and a thread
  * remembers what it found by the context's number, which no later context gets again. So a launch after the first is
- * one call of the driver and no other. The numbers are in docs/notes/cuda_launch.md.
+ * one call of the driver and no other. Where its code was made for compute capability 9.0 or later, a kernel may come up
+ * while the one before it in the stream ends: it waits for that one itself (wait_for_predecessor), and the launch costs
+ * the host less. The numbers are in docs/notes/cuda_launch.md.
  */
 #include "cuda/launch.h"
 
@@ -137,28 +139,14 @@ int32_t qattn__cuda_load(const void *kernel)
 
 /* ---------------------------------------------------------------- launches */
 
-static unsigned grid_of(int64_t blocks) { return blocks < INT_MAX ? (unsigned)blocks : INT_MAX; }
-
 int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                            qattn_stream stream, const char *name)
-{
-    struct function *function;
-    if (blocks <= 0)
-        return QATTN_OK;
-    QATTN_TRY(find_ready(kernel, &function));
-    QATTN_DRIVER_TRY(launch, name, (function->handle, grid_of(blocks), 1, 1, (unsigned)threads, 1, 1,
-                                    (unsigned)shared_bytes, stream, params, NULL));
-    return QATTN_OK;
-}
-
-int32_t qattn__cuda_launch_early(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
-                                 qattn_stream stream, const char *name)
 {
     struct function *function;
     CUlaunchAttribute early = { .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                 .value = { .programmaticStreamSerializationAllowed = 1 } };
     CUlaunchConfig config = {
-        .gridDimX = grid_of(blocks), .gridDimY = 1, .gridDimZ = 1,
+        .gridDimX = blocks < INT_MAX ? (unsigned)blocks : INT_MAX, .gridDimY = 1, .gridDimZ = 1,
         .blockDimX = (unsigned)threads, .blockDimY = 1, .blockDimZ = 1,
         .sharedMemBytes = (unsigned)shared_bytes, .hStream = stream, .attrs = &early,
     };
@@ -166,6 +154,6 @@ int32_t qattn__cuda_launch_early(const void *kernel, int64_t blocks, int threads
         return QATTN_OK;
     QATTN_TRY(find_ready(kernel, &function));
     config.numAttrs = function->waits;
-    QATTN_DRIVER_TRY(launch_ex, name, (&config, function->handle, params, NULL));
+    QATTN_DRIVER_TRY(launch, name, (&config, function->handle, params, NULL));
     return QATTN_OK;
 }

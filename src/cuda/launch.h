@@ -52,14 +52,9 @@ void qattn__cuda_heed_captures(CUstreamCaptureMode mode);
 int32_t qattn__cuda_load(const void *kernel);
 
 /* Launches kernel(params...) with `blocks` blocks, at most 2^31 - 1: kernels walk their work with a stride of the grid.
- * No blocks: nothing to do. `name` is for the error text. */
+ * No blocks: nothing to do. `name` is for the error text. Every kernel begins with wait_for_predecessor (ptx.cuh). */
 int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                            qattn_stream stream, const char *name);
-
-/* The same, but where its code was made for compute capability 9.0 or later, the kernel may start while the one before
- * it in the stream still runs: such code must wait (griddepcontrol.wait) before it reads what that one writes. */
-int32_t qattn__cuda_launch_early(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
-                                 qattn_stream stream, const char *name);
 
 /* Facts of a device; no context is made. */
 int32_t qattn__cuda_attribute(int *value, enum cudaDeviceAttr attribute, int32_t device_id);

@@ -266,12 +266,11 @@ size_t qattn__sm80_decode_workspace(const struct problem *p)
 
 /* ---------------------------------------------------------------- launches */
 
-/* Where the device can, the second kernel comes up while the first one ends. */
 static int32_t launch_combine(const struct decode_sm80_args *a, void **params, qattn_stream stream)
 {
     const int64_t blocks = (int64_t)(a->work / a->num_splits) * blocks_of(a->part_rows, DECODE_COMBINE_THREADS / 32);
-    return qattn__cuda_launch_early(qattn__decode_combine(), blocks, DECODE_COMBINE_THREADS, 0, params, stream,
-                                    "decode_combine");
+    return qattn__cuda_launch(qattn__decode_combine(), blocks, DECODE_COMBINE_THREADS, 0, params, stream,
+                              "decode_combine");
 }
 
 /* splitmix64's mixing of a count that starts at a time of day, cut to 39 bits: what lies in a workspace by chance, or
