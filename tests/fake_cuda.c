@@ -201,8 +201,8 @@ WRAP(cudaError_t, cudaGetDriverEntryPointByVersion, (const char *name, void **fu
         KNOWN(cuStreamGetCtx, stream_get_ctx) KNOWN(cuCtxGetCurrent, get_current) KNOWN(cuCtxGetDevice, get_device)
         KNOWN(cuCtxGetId, get_id) KNOWN(cuCtxPushCurrent, push) KNOWN(cuCtxPopCurrent, pop)
         KNOWN(cuDevicePrimaryCtxRetain, retain_primary) KNOWN(cuDevicePrimaryCtxGetState, primary_state)
-        KNOWN(cuFuncGetAttribute, get_attribute) KNOWN(cuFuncSetAttribute, set_attribute) KNOWN(cuLaunchKernelEx, launch)
-        KNOWN(cuPointerGetAttributes, pointer_attributes)
+        KNOWN(cuFuncGetAttribute, get_attribute) KNOWN(cuFuncSetAttribute, set_attribute)
+        KNOWN(cuLaunchKernelEx, launch) KNOWN(cuPointerGetAttributes, pointer_attributes)
         KNOWN(cuThreadExchangeStreamCaptureMode, exchange_capture_mode) KNOWN(cuCtxGetDevResource, get_resource)
 #undef KNOWN
     };

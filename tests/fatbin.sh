@@ -14,7 +14,7 @@ grep -rl __global__ "$(dirname "$list")" | xargs awk '
     /^    wait_for_predecessor\(\);/ { waits = 1 }
     /^}/                          { if (kernel && !waits) { print "failed: no wait_for_predecessor: " kernel; failed++ }
                                     kernel = "" }
-    END                           { printf "waits: %d passed, %d failed\n", kernels - failed, failed; exit failed > 0 || !kernels }
+    END { printf "waits: %d passed, %d failed\n", kernels - failed, failed; exit failed > 0 || !kernels }
 ' || exit 1
 cat "$@" | awk '
     /Compiling entry function/ { split($0, quoted, "\047"); name = quoted[2]; arch = quoted[4] }

@@ -4,9 +4,9 @@
 /*
  * Launches. A kernel is known by its host symbol; the runtime finds its function in the current context, and a thread
  * remembers what it found by the context's number, which no later context gets again. So a launch after the first is
- * one call of the driver and no other. Where its code was made for compute capability 9.0 or later, a kernel may come up
- * while the one before it in the stream ends: it waits for that one itself (wait_for_predecessor), and the launch costs
- * the host less. The numbers are in docs/notes/cuda_launch.md.
+ * one call of the driver and no other. Where its code was made for compute capability 9.0 or later, a kernel may come
+ * up while the one before it in the stream ends: it waits for that one itself (wait_for_predecessor), and the launch
+ * costs the host less. The numbers are in docs/notes/cuda_launch.md.
  */
 #include "cuda/launch.h"
 
