@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(32 * DIRECT_WARPS, DIRECT_BLOCKS)
     const struct seq *const s = &sh.seq;
     const int rows = sh.rows;
     const struct decode_lane t = decode_lane_of(rows);
-    const struct decode_range part = decode_share(a, &sh.range, x.split);
+    const struct decode_range part = decode_share(&sh.range, x.split, x.live);
     const int first = part.first + t.warp;
     const int mine = part.units > t.warp ? (part.units - t.warp + t.warps - 1) / t.warps : 0;
     const struct direct_source from = direct_source_of<W>(p, s, x.kv_head, t.lane);

@@ -29,12 +29,10 @@ __device__ __forceinline__ int decode_live_splits(const struct decode_sm80_args 
     return most < a->num_splits ? most : a->num_splits;
 }
 
-/* The share of one split: sizes differ by one unit at most, whatever the length. */
-__device__ __forceinline__ struct decode_range decode_share(const struct decode_sm80_args *a,
-                                                            const struct decode_range *range, int split)
+/* The share of one of `live` splits: sizes differ by one unit at most, whatever the length. */
+__device__ __forceinline__ struct decode_range decode_share(const struct decode_range *range, int split, int live)
 {
     struct decode_range part = *range;
-    const int live = decode_live_splits(a, range);
     if (live <= 1 || split >= live) {
         part.units = split == 0 ? range->units : 0;
         return part;

@@ -320,7 +320,7 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     c.slot_bytes = DECODE_UNIT * (a->k_pitch + a->v_pitch);
     c.depth = a->stages * t.tiles;
     c.ring = t.group * (c.depth * c.slot_bytes);
-    const struct decode_range part = decode_share(a, &sh.range, x.split);
+    const struct decode_range part = decode_share(&sh.range, x.split, x.live);
     c.first = part.first + t.group;
     c.step = t.groups;
     c.mine = part.units > t.group ? (part.units - t.group + t.groups - 1) >> t.groups_log2 : 0;
