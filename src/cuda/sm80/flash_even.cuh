@@ -7,8 +7,9 @@
  * length of one warp's way through it: few branches, all alike for a warp (they come from votes, so the compiler keeps
  * no divergence), addresses made anew each tile before the barrier, no register kept for what is used once a tile.
  *
- * Each tile: the copies of the next one start; S = Q K^T, the rows' maxima taken as the last columns are done, or after
- * terms and masks; O and l are rescaled if a maximum of the warp's rows grew; e^(s - m), which ptxas mixes with the products P V.
+ * Each tile: the copies of the next one start; S = Q K^T, the rows' maxima taken as the last columns are done, or
+ * after terms and masks; O and l are rescaled if a maximum of the warp's rows grew; e^(s - m), which ptxas mixes with
+ * the products P V. With single buffers (256 columns) the tile's V is copied during Q K^T, the next K after it.
  *
  * Its arithmetic is that of f80_pass in the same order, bit for bit: an item that holds NaN or infinity is done again
  * there, and finite elements keep their bits.
@@ -35,7 +36,7 @@ template <class C> __device__ __forceinline__ uint32_t f80_fragment(uint32_t fir
     return (first ^ (uint32_t)((column & 3) << 5)) + (column >> 2) * 128 + row * 16 * C::ROW_BYTES;
 }
 
-/* Where the thread's copies of the next key tile go and come from; keys past `left` become zeros. */
+/* Where the thread's copies of a key tile go and come from; keys past `left` become zeros. */
 struct f80_copies {
     uint32_t to;
     int left;
@@ -49,7 +50,8 @@ __device__ __forceinline__ struct f80_copies f80_copies_of(const struct flash_sm
 {
     const unsigned chunk = f80_thread() % C::CHUNKS, r = f80_thread() / C::CHUNKS;
     const int64_t key = (int64_t)t * C::BN + r;
-    struct f80_copies x = { tiles + (t & 1) * C::TILE_BYTES + f80_swizzle<C>(r, chunk), item->sight.len_k - (int)key,
+    struct f80_copies x = { tiles + (t & (C::BUFFERS - 1)) * C::TILE_BYTES + f80_swizzle<C>(r, chunk),
+                            item->sight.len_k - (int)key,
                             item->k_from + key * a->k_row_bytes + 16 * chunk,
                             item->v_from + key * a->v_row_bytes + 16 * chunk };
     return x;
@@ -61,7 +63,7 @@ __device__ __forceinline__ void f80_copy(uint32_t to, const char *from, int64_t 
 {
 #pragma unroll
     for (int r = 0; r < C::BN; r += C::PASS_ROWS) {
-        cp_async_16_zfill(to + r * C::ROW_BYTES, from, r < left ? 16 : 0);
+        cp_async_16_zfill(f80_below<C>(to, r), from, r < left ? 16 : 0);
         from += C::PASS_ROWS * row_bytes;
     }
 }
@@ -69,11 +71,13 @@ template <class C>
 __device__ __forceinline__ void f80_copy_k(const struct flash_sm80_args *a, const struct f80_copies &x)
 {
     f80_copy<C>(x.to, x.k, a->k_row_bytes, x.left);
+    if (C::BUFFERS == 1)
+        cp_async_commit();
 }
 template <class C>
 __device__ __forceinline__ void f80_copy_v(const struct flash_sm80_args *a, const struct f80_copies &x)
 {
-    f80_copy<C>(x.to + 2 * C::TILE_BYTES, x.v, a->v_row_bytes, x.left);
+    f80_copy<C>(x.to + C::BUFFERS * C::TILE_BYTES, x.v, a->v_row_bytes, x.left);
     cp_async_commit();
 }
 
@@ -84,8 +88,8 @@ template <class C> __device__ __forceinline__ constexpr bool f80_copies_late(voi
 }
 
 /* s = Q K^T; top: the thread's share of its rows' maxima with what it was. With all of Q in registers 16 keys are
- * done after 16 keys, and maxima lie among products; else columns after columns, so Q is read once. The copies of the
- * next tile start among the products, where registers allow that. */
+ * done after 16 keys, and maxima lie among products; else columns after columns, so Q is read once. Copies, of the
+ * next tile or of this tile's V, start among the products, where registers allow that. */
 template <class C>
 __device__ __forceinline__ void f80_scores(const struct flash_sm80_args *a, const struct f80_copies &copies,
                                            float (&s)[C::MB][C::BN / 8][4], const uint32_t (*q_kept)[C::MB][4],
@@ -124,9 +128,9 @@ __device__ __forceinline__ void f80_scores(const struct flash_sm80_args *a, cons
             mma_16816<T>(s[mb][2 * n2], left, b[step & 1]);
             mma_16816<T>(s[mb][2 * n2 + 1], left, b[step & 1] + 2);
         }
-        if (f80_copies_late<C>() && step == 0)
+        if (f80_copies_late<C>() && C::BUFFERS == 2 && step == 0)
             f80_copy_k<C>(a, copies);
-        if (f80_copies_late<C>() && step == steps / 2)
+        if (f80_copies_late<C>() && step == (C::BUFFERS == 2 ? steps / 2 : 0))
             f80_copy_v<C>(a, copies);
         if (C::PLAIN && ks == pieces - 1 && n2 > 0)
             f80_top_block<C>(s, n2 - 1, top);
@@ -174,6 +178,11 @@ __device__ __forceinline__ void f80_even_tile(const struct flash_sm80_args *a, c
         f80_hide<C>(item->sight, item->rows, t * C::BN, first_row, s);
     if (!C::PLAIN || part)
         f80_tops<C>(s, m, top);
+    if (C::BUFFERS == 1) { /* V is there, and nobody reads K any more */
+        cp_async_wait<0>();
+        __syncthreads();
+        f80_copy_k<C>(a, f80_copies_of<C>(a, item, t + 1, v_tile - C::TILE_BYTES));
+    }
     f80_settle<C>(a->to_log2, a->huge, top, shift, m, from, l, o, s);
     uint32_t pr[C::MB][C::BN / 16][4];
     f80_exponentials<C>(s, a->to_log2, from, l);
@@ -189,7 +198,8 @@ __device__ __forceinline__ void f80_even_begin(const struct flash_sm80_args *a, 
     const struct f80_copies copies =
         f80_copies_of<C>(a, item, item->first, shared_address(memory) + C::Q_BYTES);
     f80_copy_k<C>(a, copies);
-    f80_copy_v<C>(a, copies);
+    if (C::BUFFERS == 2)
+        f80_copy_v<C>(a, copies);
     f80_load_q<C>(a, p, item->q_from, item->rows, item->queries, memory);
     cp_async_commit();
     if (!C::PLAIN)
@@ -199,8 +209,9 @@ __device__ __forceinline__ void f80_even_begin(const struct flash_sm80_args *a, 
 /* O, maxima and sums of the warp's rows, after f80_even_begin. */
 template <class C>
 __device__ __forceinline__ void f80_even_pass(const struct flash_sm80_args *a, const struct problem *p,
-                                              const struct f80_item *item, int4 *tiles_seen, char *memory, float (&o)[C::MB][C::W / 8][4],
-                                               float (&m)[2 * C::MB], float (&l)[2 * C::MB])
+                                              const struct f80_item *item, int4 *tiles_seen, char *memory,
+                                              float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB],
+                                              float (&l)[2 * C::MB])
 {
     const uint32_t q_rows = shared_address(memory), tiles = q_rows + C::Q_BYTES;
     const int4 mine = f80_tiles_seen<C>(item);
@@ -228,22 +239,23 @@ __device__ __forceinline__ void f80_even_pass(const struct flash_sm80_args *a, c
 #pragma unroll 1
     for (int t = item->first; t < item->last; t++) {
         const int4 seen = tiles_seen[f80_thread() >> 5];
-        const bool idle = __any_sync(0xFFFFFFFFu, t < seen.x || t >= seen.y);
+        const bool idle = C::BUFFERS == 2 && __any_sync(0xFFFFFFFFu, t < seen.x || t >= seen.y);
         const bool part = __any_sync(0xFFFFFFFFu, t < seen.z || t >= seen.w);
-        const uint32_t here = tiles + (t & 1) * C::TILE_BYTES;
+        const uint32_t here = tiles + (t & (C::BUFFERS - 1)) * C::TILE_BYTES;
         const uint32_t q = f80_fragment_rows<C>(q_rows + (f80_thread() >> 5) * 16 * C::MB * C::ROW_BYTES);
         const uint32_t k = f80_fragment_keys<C>(here);
         cp_async_wait<0>();
         __syncthreads();
         if (!C::PLAIN && a->stage != FLASH_SM80_NO_STAGE && !idle)
             f80_fill_stage<C>(a, p, item, (f80_thread() >> 5) * 16 * C::MB, t * C::BN, memory);
-        const struct f80_copies copies = f80_copies_of<C>(a, item, t + 1, tiles);
+        const struct f80_copies copies = f80_copies_of<C>(a, item, C::BUFFERS == 2 ? t + 1 : t, tiles);
         if (!f80_copies_late<C>() || idle) {
-            f80_copy_k<C>(a, copies);
+            if (C::BUFFERS == 2)
+                f80_copy_k<C>(a, copies);
             f80_copy_v<C>(a, copies);
         }
         if (!idle)
-            f80_even_tile<C>(a, p, item, t, part, copies, q_kept, q, k, here + 2 * C::TILE_BYTES, memory, o, m,
+            f80_even_tile<C>(a, p, item, t, part, copies, q_kept, q, k, here + C::BUFFERS * C::TILE_BYTES, memory, o, m,
                              l);
     }
     cp_async_wait<0>();

@@ -30,16 +30,18 @@ __device__ __forceinline__ void f80_load_tile(uint32_t to, const char *from, int
         const int bytes = f80_chunk_bytes(width, chunk);
 #pragma unroll
         for (int r = 0; r < C::BN; r += pass)
-            cp_async_16_zfill(to + r * pitch, from + at[row + r], row + r < left ? bytes : 0);
+            cp_async_16_zfill(BYTES == 2 ? f80_below<C>(to, r) : to + r * pitch, from + at[row + r],
+                              row + r < left ? bytes : 0);
     } else if (left >= C::BN && width == pitch) {
 #pragma unroll
         for (int r = 0; r < C::BN; r += pass)
-            cp_async_16(to + r * pitch, from + r * stride);
+            cp_async_16(BYTES == 2 ? f80_below<C>(to, r) : to + r * pitch, from + r * stride);
     } else {
         const int bytes = f80_chunk_bytes(width, chunk);
 #pragma unroll
         for (int r = 0; r < C::BN; r += pass)
-            cp_async_16_zfill(to + r * pitch, from + r * stride, row + r < left ? bytes : 0);
+            cp_async_16_zfill(BYTES == 2 ? f80_below<C>(to, r) : to + r * pitch, from + r * stride,
+                              row + r < left ? bytes : 0);
     }
 }
 

@@ -32,14 +32,14 @@ __device__ __forceinline__ char *f80_stage_of(const struct flash_sm80_args *a, c
            (f80_thread() >> 5) * bytes;
 }
 
-/* Starts the copies of key tile t. 8-bit tiles wait in the second buffers for being widened into the first. */
+/* Starts the copies of key tile t, into the buffers of even or odd ones. 8-bit tiles wait in the second buffers for being widened into the first. */
 template <class C>
 __device__ __forceinline__ void f80_load_kv(const struct flash_sm80_args *a, const struct problem *p,
                                             const struct f80_item *item, int t, char *memory)
 {
     const bool bytes = !C::EVEN && p->k.itemsize == 1, paged = !C::EVEN && p->page_table;
-    char *const k_to = memory + C::Q_BYTES + (bytes ? 1 : t & 1) * C::TILE_BYTES;
-    char *const v_to = k_to + 2 * C::TILE_BYTES;
+    char *const k_to = memory + C::Q_BYTES + (bytes ? 1 : t & (C::BUFFERS - 1)) * C::TILE_BYTES;
+    char *const v_to = k_to + C::BUFFERS * C::TILE_BYTES;
     const int64_t *const k_at = paged ? f80_places<C>(memory) + (t & 1) * C::BN : NULL;
     const int64_t *const v_at = paged ? k_at + 2 * C::BN : NULL;
     const int left = item->sight.len_k - t * C::BN;

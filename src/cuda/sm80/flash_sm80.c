@@ -286,7 +286,9 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
     const int64_t items = (int64_t)count_items(p, &plan->kernel);
     const int64_t fit = shared_all / (int64_t)(plan->shared_bytes + plan->kernel.static_bytes + BLOCK_OVERHEAD);
     const int64_t slots = multiprocessors * (fit < plan->kernel.blocks ? fit : plan->kernel.blocks);
-    plan->num_splits = (int32_t)choose_splits(p, items, multiprocessors * plan->kernel.blocks, mixed);
+    const struct flash_sm80_kernel any = kernel_of_width(p, false); /* whose tiles may be larger */
+    plan->num_splits =
+        (int32_t)choose_splits(p, (int64_t)count_items(p, &any), (int64_t)multiprocessors * any.blocks, mixed);
     plan->work = (int32_t)(p->num_splits > 0 ? items : items * plan->num_splits);
     /* Short items of one length: a block takes several and starts the copies of the next early. Else each goes in
      * turn to the first multiprocessor that has room, the longest first. */

@@ -53,7 +53,7 @@
 #define F80_TILE_128_TERMS 128, 2, 4, 64, 0, 2 /* as PLAIN */
 #define F80_TILE_64_PLAIN  64, 2, 4, 64, 4, 2
 #define F80_TILE_128_PLAIN 128, 2, 4, 64, 0, 2
-#define F80_TILE_256_PLAIN 256, 1, 8, 64, 8, 1
+#define F80_TILE_256_PLAIN 256, 1, 4, 64, 8, 2, true, 1 /* single buffers */
 
 /* The descale of a whole sequence and KV head: the launcher admits no other kind. */
 __device__ __forceinline__ float f80_descale(const struct problem *p, const struct seq *s, int kv_head,
@@ -386,16 +386,21 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
     uint32_t q_kept[C::QREG > 0 ? C::QREG : 1][C::MB][4];
 #pragma unroll 1
     for (int t = item->first; t < item->last; t++) {
+        if (C::BUFFERS == 1 && t > item->first) {
+            __syncthreads();
+            f80_load_kv<C>(a, p, item, t, memory);
+        }
         cp_async_wait<0>();
         __syncthreads();
         const int warp = f80_thread() >> 5, first_row = warp * 16 * C::MB, j0 = t * C::BN;
         const uint32_t q_warp = shared_address(memory) + first_row * C::ROW_BYTES;
         const int4 seen = bounds[warp];
-        const bool more = t + 1 < item->last, active = j0 < seen.y && j0 + C::BN > seen.x;
+        const bool more = C::BUFFERS == 2 && t + 1 < item->last, active = j0 < seen.y && j0 + C::BN > seen.x;
         if (C::QREG > 0 && t == item->first)
             f80_keep_q<C>(q_kept, q_warp);
-        const int buffer = !C::EVEN && p->k.itemsize == 1 ? 0 : t & 1;
-        char *const k_tile = memory + C::Q_BYTES + buffer * C::TILE_BYTES, *const v_tile = k_tile + 2 * C::TILE_BYTES;
+        const int buffer = !C::EVEN && p->k.itemsize == 1 ? 0 : t & (C::BUFFERS - 1);
+        char *const k_tile = memory + C::Q_BYTES + buffer * C::TILE_BYTES;
+        char *const v_tile = k_tile + C::BUFFERS * C::TILE_BYTES;
         if (!C::EVEN && p->k.itemsize == 1) {
             f80_widen_tile<C>(k_tile, k_tile + C::TILE_BYTES, p->k.dtype);
             f80_widen_tile<C>(v_tile, v_tile + C::TILE_BYTES, p->v.dtype);

@@ -13,19 +13,23 @@
 /* T: type of q. W: columns of Q, K, V, O. MB: blocks of 16 rows a warp owns. BN: keys of a tile. QREG: pieces of 16
  * columns of Q that stay in registers. CTAS: blocks a multiprocessor shall hold. PLAIN: only for calls whose scores
  * need no more than a positive scale, whose rows of Q, K and V are W elements at multiples of 16 bytes, 16 bits
- * each, and not paged. EVEN: the same but for the scores. */
-template <class T, bool PLAIN_, int W_, int MB_, int WARPS_, int BN_, int QREG_, int CTAS_, bool EVEN_ = PLAIN_>
+ * each, and not paged. EVEN: the same but for the scores. BUFFERS: tiles of K, and of V, that shared memory has room
+ * for; one where EVEN. */
+template <class T, bool PLAIN_, int W_, int MB_, int WARPS_, int BN_, int QREG_, int CTAS_, bool EVEN_ = PLAIN_,
+          int BUFFERS_ = 2>
 struct f80 {
     typedef T type;
     static constexpr bool PLAIN = PLAIN_, EVEN = EVEN_, CAREFUL = false;
     static constexpr int UNROLL = 1024; /* of loops over registers */
     static constexpr bool BF16 = std::is_same<T, __nv_bfloat16>::value;
     static constexpr int W = W_, MB = MB_, WARPS = WARPS_, BN = BN_, QREG = QREG_, CTAS = CTAS_;
+    static constexpr int BUFFERS = BUFFERS_;
     static constexpr int BM = 16 * MB * WARPS, THREADS = 32 * WARPS, ROW_BYTES = 2 * W;
     static constexpr int CHUNKS = W / 8, PASS_ROWS = THREADS / CHUNKS, PASSES = BN / PASS_ROWS;
     static constexpr int TILE_BYTES = BN * ROW_BYTES, Q_BYTES = BM * ROW_BYTES;
-    static constexpr int SHARED = Q_BYTES + 4 * TILE_BYTES;
-    static_assert(PASS_ROWS % 8 == 0 && BN % PASS_ROWS == 0, "a thread's chunks share one swizzle");
+    static constexpr int SHARED = Q_BYTES + 2 * BUFFERS * TILE_BYTES;
+    static_assert((PASS_ROWS % 8 == 0 || PASS_ROWS == 4) && BN % PASS_ROWS == 0, "f80_below");
+    static_assert(BUFFERS == 2 || (BUFFERS == 1 && EVEN), "8-bit tiles wait in the second buffers");
     static_assert(BN <= 64 && W <= 256, "f80_expel keeps a bit for each key and each of a thread's columns");
 };
 
@@ -40,6 +44,12 @@ template <class C> struct f80_careful : C {
 template <class C> __device__ __forceinline__ uint32_t f80_swizzle(int row, int chunk)
 {
     return (uint32_t)(row * C::ROW_BYTES + ((chunk ^ (row & 7)) << 4));
+}
+
+/* The chunk r rows below one of the first PASS_ROWS rows of a tile; r is a multiple of PASS_ROWS. */
+template <class C> __device__ __forceinline__ uint32_t f80_below(uint32_t chunk, int r)
+{
+    return (chunk ^ (uint32_t)((r & 7) << 4)) + r * C::ROW_BYTES;
 }
 
 /* The warp's first pieces of Q to registers. */
