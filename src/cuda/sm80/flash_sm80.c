@@ -231,12 +231,18 @@ static void order_items(const struct problem *p, struct flash_sm80_args *a)
     const double bytes = (double)p->cap_k * (double)(p->d + p->dv) * p->k.itemsize + 1.0,
                  fit = (double)section_bytes / bytes;
     const int64_t section = fit < 1.0 ? 1 : fit < (double)pairs ? (int64_t)fit : pairs;
-    const int64_t rest = pairs % section, items = section * a->tiles;
+    /* the last tiles have many more keys than the first */
+    const bool triangle = p->causal && p->cap_k / 2 <= p->cap_q;
+    const int64_t rest = pairs % section, low = triangle ? a->tiles / 3 : 0;
+    const int64_t items = section * (a->tiles - low), head = pairs * (a->tiles - low);
     a->pairs = (int32_t)pairs;
     a->section = (int32_t)section;
+    a->low = (int32_t)low;
+    a->head = (int32_t)(head < MAX_KEYS ? head : MAX_KEYS);
     a->by_section = divisor_of(items < MAX_KEYS ? items : MAX_KEYS);
     a->by_count = divisor_of(section);
     a->by_last_count = divisor_of(rest > 0 ? rest : section);
+    a->by_pairs = divisor_of(pairs);
     a->by_heads = divisor_of(heads);
 }
 

@@ -67,23 +67,33 @@ struct f80_work {
 };
 
 /* Padded batches: items of `section` pairs (n, KV head) lie side by side; among them tiles go last to first, so that
- * under a causal mask the longest start first. */
-__device__ __forceinline__ bool f80_padded_work(const struct flash_sm80_args *a, int64_t index, struct f80_work *w)
+ * under a causal mask the longest start first. The tiles below `low` come after those of all sections: short items, so
+ * that all multiprocessors end together. */
+__device__ __forceinline__ bool f80_padded_work(const struct flash_sm80_args *a, const int64_t index,
+                                                struct f80_work *w)
 {
     if (index >= a->work)
         return false;
-    unsigned x = (unsigned)index;
+    unsigned x = (unsigned)index, pair, row;
     w->split = 0;
     if (a->num_splits > 1) {
         w->split = (int)(x % (unsigned)a->num_splits);
         x /= (unsigned)a->num_splits;
     }
-    const unsigned section = f80_divide(x, a->by_section), first = section * (unsigned)a->section;
-    const struct f80_divisor &count =
-        (unsigned)a->pairs - first < (unsigned)a->section ? a->by_last_count : a->by_count;
-    x -= section * a->by_section.by;
-    const unsigned row = f80_divide(x, count), pair = first + x - row * count.by;
-    w->tile = a->tiles - 1 - (int)row;
+    if (x >= (unsigned)a->head) {
+        x -= (unsigned)a->head;
+        row = f80_divide(x, a->by_pairs);
+        pair = x - row * a->by_pairs.by;
+        w->tile = a->low - 1 - (int)row;
+    } else {
+        const unsigned section = f80_divide(x, a->by_section), first = section * (unsigned)a->section;
+        const struct f80_divisor &count =
+            (unsigned)a->pairs - first < (unsigned)a->section ? a->by_last_count : a->by_count;
+        x -= section * a->by_section.by;
+        row = f80_divide(x, count);
+        pair = first + x - row * count.by;
+        w->tile = a->tiles - 1 - (int)row;
+    }
     w->n = (int)f80_divide(pair, a->by_heads);
     w->kv_head = (int)(pair - (unsigned)w->n * a->by_heads.by);
     return true;

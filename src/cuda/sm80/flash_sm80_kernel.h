@@ -38,7 +38,8 @@ struct flash_sm80_args {
     int32_t tiles, num_splits;
     int32_t pairs,
         section; /* pairs (n, KV head); those whose items are neighbours: their K and V fit into the L2 cache */
-    struct f80_divisor by_section, by_count, by_last_count, by_heads,
+    int32_t low, head; /* the last items: tiles below low of all pairs; the items before them */
+    struct f80_divisor by_section, by_count, by_last_count, by_pairs, by_heads,
         by_group;                          /* items of a section, pairs of one, .. */
     float to_log2;                         /* the kernel's scores times this are logarithms to base 2 */
     int32_t terms;                         /* scores need more than a scale */
@@ -48,7 +49,6 @@ struct flash_sm80_args {
     float unit, huge;                      /* a score is the kernel's times unit; huge: f80_is_huge */
     int32_t alike;                         /* sequences have these lengths; row 0 sees begin0 <= j < end0 */
     int32_t len_q, len_k, begin0, end0;
-    int32_t reserved0;
 };
 
 /* What a launch of a kernel needs. */
