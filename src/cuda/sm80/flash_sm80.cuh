@@ -19,10 +19,14 @@
  * (cp.async) while this one is at work; one barrier a tile. A block of the even instances does one item
  * (flash_even.cuh); of the others several, and knows the next one and starts its copies before it ends one.
  *
+ * At 256 columns plain calls have tiles of 64 rows and K and V one buffer each, so that two blocks share a
+ * multiprocessor and one hides where the other's items begin and end: two barriers a tile.
+ *
  * Shared memory, W 128, tiles of 64 keys: Q 32 KB (at the end O, on its way out); K and V 2 x 16 KB each: 96 KB, two
- * blocks a multiprocessor (the general instance, 32 keys: 64 KB). 16-byte chunks of a row are swizzled (f80_swizzle),
- * so no reader meets a bank conflict. 8-bit K and V lie in the second buffers until they are widened into the first
- * ones. Behind the tiles: places of paged keys, ALiBi slopes, bias and keep.
+ * blocks a multiprocessor, as have plain calls at 256: 32 KB each (the general instances: 64 and 128 KB). 16-byte
+ * chunks of a row are swizzled (f80_swizzle), so no reader meets a bank conflict. 8-bit K and V lie in the second
+ * buffers until they are widened into the first ones. Behind the tiles: places of paged keys, ALiBi slopes, bias and
+ * keep.
  *
  * Tiles are none, part or all visible, for each warp by itself: hidden ones are passed over, and only a tile that is
  * part visible compares positions (f80_hide).
@@ -31,7 +35,7 @@
  * for all the rest; two at the others.
  *
  * Non-finite V (design rule 4): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
- * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it.
+ * the item is done and written again, testing every tile of V (f80_expel): masks cost nothing for it.
  *
  * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
  * tile that a row does not see multiplies its O by 1 and adds 0.
@@ -190,10 +194,6 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->found = found;
     if (!found)
         return;
-    if (C::PLAIN && a->alike) {
-        f80_describe_alike<C>(a, p, w, item);
-        return;
-    }
     const struct seq s = seq_get(p, w.n);
     const struct f80_rows rows = f80_rows_of(a, w.tile, w.kv_head, C::BM);
     const bool ours = s.len_q >= a->least_rows;
@@ -365,6 +365,25 @@ __device__ __forceinline__ void f80_store_rows(const struct problem *p, const st
     }
 }
 
+/* Closes the warp's rows and writes them, through its rows of Q, which have served. */
+template <class C>
+__device__ __forceinline__ void f80_write(const struct flash_sm80_args *a, const struct problem *p,
+                                          const struct f80_item *item, char *memory,
+                                          const float (&o)[C::MB][C::W / 8][4], const float (&m)[2 * C::MB],
+                                          const float (&l)[2 * C::MB])
+{
+    const int first_row = (f80_thread() >> 5) * 16 * C::MB;
+    float factors[2 * C::MB];
+    f80_close<C>(a, p, item, first_row, m, l, factors);
+    if (a->o_vector) {
+        f80_stage_o<C>(item, first_row, o, factors, memory);
+        __syncwarp();
+        f80_store_rows<C>(p, item, first_row, memory);
+    } else {
+        f80_store_each<C>(a, p, item, first_row, o, factors);
+    }
+}
+
 /* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. CAREFUL: V may hold
  * NaN or infinity that some row must not see, or bias may hide a score that is. */
 template <class C>
@@ -474,6 +493,38 @@ __device__ __noinline__ void f80_pass_again(const struct flash_sm80_args *a, con
     __syncthreads();
 }
 
+/* The sums of an item that holds NaN or infinity become those of a second pass. */
+template <class C>
+__device__ __forceinline__ void f80_mend(const struct flash_sm80_args *a, const struct problem *p,
+                                         const struct f80_item *item, int4 *bounds, char *memory,
+                                         float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB], float (&l)[2 * C::MB])
+{
+    struct f80_sums<C> sums;
+    f80_pass_again<C>(a, p, item, bounds, memory, &sums);
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        m[x] = sums.m[x];
+        l[x] = sums.l[x];
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                o[x >> 1][nb][2 * (x & 1) + e] = sums.o[x >> 1][nb][2 * (x & 1) + e];
+    }
+}
+
+/* The item is done and written again. O has gone through the rows of Q. */
+template <class C>
+__device__ __noinline__ void f80_write_again(const struct flash_sm80_args *a, const struct problem *p,
+                                             const struct f80_item *item, int4 *bounds, char *memory)
+{
+    struct f80_sums<C> sums;
+    f80_load_q<C>(a, p, item->q_from, item->rows, item->queries, memory);
+    cp_async_commit();
+    f80_pass_again<C>(a, p, item, bounds, memory, &sums);
+    f80_write<C>(a, p, item, memory, sums.o, sums.m, sums.l);
+}
+
 /* Some element of O is NaN or infinite. */
 template <class C> __device__ __forceinline__ bool f80_is_bad(const float (&o)[C::MB][C::W / 8][4])
 {
@@ -494,6 +545,37 @@ __device__ __forceinline__ int64_t f80_index(int round)
     return (int64_t)round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
+/* PLAIN calls: a block does one item. Where sequences are alike, each thread describes the item for itself. */
+template <class C>
+__device__ __forceinline__ void f80_plain_item(const struct flash_sm80_args *a, const struct problem *p,
+                                               struct f80_shared *sh, char *memory)
+{
+    if (a->alike) {
+        struct f80_item item = { 0 };
+        struct f80_work w;
+        if (!f80_padded_work(a, blockIdx.x, &w))
+            return;
+        f80_describe_alike<C>(a, p, w, &item);
+        f80_even_begin<C>(a, p, &item, memory);
+        if (threadIdx.x == 0)
+            sh->item[0] = item;
+        __syncthreads();
+    } else {
+        if (threadIdx.x < 32)
+            f80_describe<C>(a, p, blockIdx.x, &sh->item[0]);
+        __syncthreads();
+        if (!sh->item[0].found)
+            return;
+        f80_even_begin<C>(a, p, &sh->item[0], memory);
+    }
+    float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB];
+    f80_even_pass<C>(a, p, &sh->item[0], sh->bounds, memory, o, m, l);
+    const bool bad = f80_is_bad<C>(o);
+    f80_write<C>(a, p, &sh->item[0], memory, o, m, l);
+    if (__syncthreads_or(bad))
+        f80_write_again<C>(a, p, &sh->item[0], sh->bounds, memory);
+}
+
 template <class C>
 __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     flash_sm80_kernel(const __grid_constant__ struct flash_sm80_args args,
@@ -505,6 +587,10 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
     wait_for_predecessor();
     const struct flash_sm80_args *const a = &args;
 
+    if (C::PLAIN) {
+        f80_plain_item<C>(a, p, &sh, memory);
+        return;
+    }
     if (threadIdx.x == 0)
         sh.round = 0;
     if (threadIdx.x < 32)
@@ -525,37 +611,17 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
         const struct f80_item *const item = &sh.item[now], *const next = &sh.item[soon];
         if (!C::EVEN && threadIdx.x < 32) /* while the first copies are under way */
             f80_describe<C>(a, p, f80_index(sh.round + 1), &sh.item[soon]);
-        float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB], factors[2 * C::MB];
+        float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB];
         if (C::EVEN)
             f80_even_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
         else
             f80_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
-        if (__syncthreads_or(f80_is_bad<C>(o))) {
-            struct f80_sums<C> sums;
-            f80_pass_again<C>(a, p, item, sh.bounds, memory, &sums);
-#pragma unroll
-            for (int x = 0; x < 2 * C::MB; x++) {
-                m[x] = sums.m[x];
-                l[x] = sums.l[x];
-#pragma unroll
-                for (int nb = 0; nb < C::W / 8; nb++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++)
-                        o[x >> 1][nb][2 * (x & 1) + e] = sums.o[x >> 1][nb][2 * (x & 1) + e];
-            }
-        }
+        if (__syncthreads_or(f80_is_bad<C>(o)))
+            f80_mend<C>(a, p, item, sh.bounds, memory, o, m, l);
         const bool more = !C::EVEN && next->found;
         if (more)
             f80_begin<C>(a, p, next, memory);
-        const int first_row = (f80_thread() >> 5) * 16 * C::MB;
-        f80_close<C>(a, p, item, first_row, m, l, factors);
-        if (a->o_vector) { /* through the warp's own rows of Q, which have served */
-            f80_stage_o<C>(item, first_row, o, factors, memory);
-            __syncwarp();
-            f80_store_rows<C>(p, item, first_row, memory);
-        } else {
-            f80_store_each<C>(a, p, item, first_row, o, factors);
-        }
+        f80_write<C>(a, p, item, memory, o, m, l);
         if (!more)
             return;
         __syncwarp();
