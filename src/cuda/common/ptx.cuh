@@ -187,7 +187,8 @@ __device__ __forceinline__ unsigned long long atomic_add_ordered(unsigned long l
     return before;
 }
 
-/* The next kernel of the stream may start, if it was launched so that it can; before 9.0: nothing. */
+/* The next kernel of the stream may start, if it was launched so that it can; before 9.0: nothing. Only after
+ * wait_for_predecessor: before its own wait, that kernel may read what is older than this one. */
 __device__ __forceinline__ void launch_dependents(void)
 {
 #if __CUDA_ARCH__ >= 900

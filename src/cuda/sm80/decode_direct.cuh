@@ -373,6 +373,7 @@ __global__ void __launch_bounds__(32 * DIRECT_WARPS, DIRECT_BLOCKS)
     static_assert((int)DIRECT_WARPS <= (int)DECODE_MAX_WARPS, "decode_shared has room for as many");
     const struct problem *const p = problem_of(&packed);
     wait_for_predecessor();
+    launch_dependents();
     const struct decode_sm80_args *const a = &args;
     struct decode_item x;
     if (!decode_enter(a, p, &sh, row, &x))
