@@ -259,7 +259,6 @@ def main():
                 p.error(f"no {what} {name!r}: one of {', '.join(known)}")
     if not torch.cuda.is_available():
         sys.exit("compare_torch.py needs a CUDA device")
-    options.suite.sort(key=lambda suite: suite == "host")      # last: host times are longer right after the start
     if options.quick:
         options.rounds = min(options.rounds, 5)
     random.seed(1)
