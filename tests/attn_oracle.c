@@ -201,7 +201,7 @@ static void plain_row(const struct work *w, int64_t h, int64_t i, double sink, d
         if (c->bias)
             s += (float)attn_bias(c, w->s->id, h, w->s->first_row + i, j);
         if (c->alibi)
-            s -= (float)attn_slope(c, w->s->id, h) * fabsf((float)(i + w->s->offset - j));
+            s -= (float)attn_slope(c, w->s->id, h) * (float)fabs((double)i + (double)w->s->offset - (double)j);
         w->mass[j] = s;
         top = fmaxf(top, s);
     }
