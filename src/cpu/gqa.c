@@ -436,8 +436,9 @@ static void multiply_pv(const struct block *t)
         float *const o = t->w.o + r * t->c->o_pitch;
         for (int64_t d = 0; d < p->dv; d += VL)
             vf_store(o + d, vf_div(vf_load(o + d), vf_set1(t->w.sum[r])));
+        const float *const extra = t->w.extra + r * t->c->o_pitch;
         for (int64_t d = 0; d < p->dv && t->nonfinite; d++)
-            o[d] += t->w.extra[r * t->c->o_pitch + d];
+            o[d] = extra[d] != 0.0f ? o[d] + extra[d] : o[d];       /* -0 + 0 would be 0 */
         store_row(o, p->dv, view_at(&p->o, t->s.q_batch, t->h, t->s.q_row + t->i0 + r, 0), p->o.stride[3], p->o.dtype);
     }
 }
