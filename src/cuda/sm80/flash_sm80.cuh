@@ -376,6 +376,7 @@ __device__ __forceinline__ void f80_write(const struct flash_sm80_args *a, const
     float factors[2 * C::MB];
     f80_close<C>(a, p, item, first_row, m, l, factors);
     if (a->o_vector) {
+        __syncwarp(); /* Q is read, and where there was no key it has come */
         f80_stage_o<C>(item, first_row, o, factors, memory);
         __syncwarp();
         f80_store_rows<C>(p, item, first_row, memory);
