@@ -19,7 +19,7 @@ static const struct { int q, k, v; bool spread_q, spread_k; } powers[NUMBERS_KIN
     [NUMBERS_LARGE_V] = { 0, 0, 108, false, false },
     [NUMBERS_SMALL_QK] = { -60, -60, 0, true, true },
     [NUMBERS_TINY_K] = { 97, -128, 0, false, true },
-    [NUMBERS_TINY_V] = { 0, 0, -130, false, false },
+    [NUMBERS_TINY_V] = { 0, 0, -145, false, false },
 };
 
 void attn_stretch(const struct attn_case *c, char which, uint64_t key, int64_t width, double *values)
@@ -29,7 +29,8 @@ void attn_stretch(const struct attn_case *c, char which, uint64_t key, int64_t w
                       : which == 'k' ? powers[c->numbers].k
                                      : powers[c->numbers].v;
     const bool spread = which == 'q' ? powers[c->numbers].spread_q : which == 'k' && powers[c->numbers].spread_k;
-    const int row = spread ? (int)(hash64(key, 'n') % SPREAD) : 0;
+    const int steep = which == 'v' && c->numbers == NUMBERS_TINY_V ? 4 : spread;     /* bf16 has nothing below 2^-133 */
+    const int row = steep * (int)(hash64(key, 'n') % SPREAD);
     const double most = format_largest(dtype);
     for (int64_t d = 0; d < width; d++)
         values[d] = fmax(-most, fmin(most, format_round(dtype, ldexp(values[d], power + row))));

@@ -163,7 +163,7 @@ static void add_numbers(struct attn_grid *g, enum op op)
                 attn_set_numbers(&c, kind);
                 c.precision = r % 3;
                 c.causal = t % 2;
-                c.nan = t % 6 == 5 ? NAN_LAST_VALUE : t % 6 == 2 ? NAN_ONE_VALUE : 0;
+                c.nan = kind == NUMBERS_TINY_V || t % 6 == 5 ? NAN_LAST_VALUE : t % 6 == 2 ? NAN_ONE_VALUE : 0;
                 c.sinks = t % 5 == 3;
                 c.bias = t % 7 == 2 ? 16 + 12 : 0;
                 c.alibi = t % 8 == 6;
