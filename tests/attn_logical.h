@@ -46,8 +46,8 @@ bool attn_bad_key(const struct attn_case *c, const struct sequence *s, int64_t j
 void attn_spoil(const struct attn_case *c, const struct sequence *s, char which, int64_t h, int64_t row,
                 int64_t width, double *values);
 
-/* Values [width] of a row of normals, whose key this is, as c->numbers says; sets c->numbers and c->scale; |x|, at least
- * as much as counts in the error of a product by c->precision. */
+/* Values [width] of a row of normals, whose key this is, as c->numbers says; sets c->numbers and c->scale; |x|, at
+ * least as much as counts in the error of a product by c->precision. */
 void attn_stretch(const struct attn_case *c, char which, uint64_t key, int64_t width, double *values);
 void attn_set_numbers(struct attn_case *c, int64_t kind);
 double attn_tf32_floor(const struct attn_case *c, double x);

@@ -80,7 +80,8 @@ static struct attn_case number_case(int64_t k)
 }
 
 /* IEEE f32 over keys that are summed in several spans: what rounding took of a row's sums is kept and added again, for
- * keys that only others of its tile see, too. ALiBi, so that it has many digits: the sums to be added differ in size. */
+ * keys that only others of its tile see, too. ALiBi, so that it has many digits: the sums to be added differ in
+ * size. */
 static struct attn_case span_case(int64_t k)
 {
     struct attn_case c = attn_case_default(k % 2 ? OP_GQA_FORWARD : OP_FLASH_FORWARD, F32, F32, F32);

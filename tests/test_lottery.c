@@ -5,9 +5,9 @@
  * Layout invariance: random problems, each laid out packed and then several times through random orders, padding,
  * steps, negative and zero strides and as slices of one buffer. The same values must give the same bits on the same
  * path, and those bits must be right. A path is a row of the table; on a device, where k and v, or q, have rows on 16
- * bytes, a row may have others of its own, but not under BATCH_INVARIANT. Some f32 and bf16 problems have values far from
- * 1 (`numbers`), half of them on both sides of where TF32's kernels change their way. QATTN_TEST_LOTTERY=<problems> (default 300,
- * on a device 1000), QATTN_TEST_SEED=<seed>.
+ * bytes, a row may have others of its own, but not under BATCH_INVARIANT. Some f32 and bf16 problems have values far
+ * from 1 (`numbers`), half of them on both sides of where TF32's kernels change their way.
+ * QATTN_TEST_LOTTERY=<problems> (default 300, on a device 1000), QATTN_TEST_SEED=<seed>.
  */
 #include <check.h>
 #include <stdio.h>
