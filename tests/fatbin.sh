@@ -4,8 +4,9 @@
 #
 # usage: fatbin.sh spills.txt log...      (make fatbin; the logs are what `ptxas -v` said of each kernel file)
 # One line a kernel and architecture: registers, shared bytes that it declares, bytes of spill stores. A kernel that
-# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost. No other may. And every
-# kernel must wait for the one before it in the stream, as launches let it come up early (src/cuda/common/ptx.cuh).
+# spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost. No other may.
+# And every kernel must wait for the one before it in the stream, as launches let it come up early
+# (src/cuda/common/ptx.cuh).
 set -u
 list=$1
 shift

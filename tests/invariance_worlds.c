@@ -79,8 +79,8 @@ static struct attn_case number_case(int64_t k)
     return c;
 }
 
-/* IEEE f32 over keys that are summed in several spans: what rounding took of a row's sums is kept and added again, for
- * keys that only others of its tile see, too. ALiBi, so that it has many digits: the sums to be added differ in
+/* IEEE f32 over keys that are summed in several spans: what rounding took of a row's sums is kept and added again,
+ * for keys that only others of its tile see, too. ALiBi, so that it has many digits: the sums to be added differ in
  * size. */
 static struct attn_case span_case(int64_t k)
 {

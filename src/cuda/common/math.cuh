@@ -40,9 +40,9 @@ __device__ __forceinline__ void sum_scaled(float *sum, float *low, float keep, f
     *sum = total;
 }
 
-/* Two *low of sum_scaled in one register, cut to 8 bits. Never rounded to nearest: what is just below half a unit of its
- * sum would become that half, and then a 0 that is added, for keys that only the row's company sees, would change the
- * sum. */
+/* Two *low of sum_scaled in one register, cut to 8 bits. Never rounded to nearest: what is just below half a unit of
+ * its sum would become that half, and then a 0 that is added, for keys that only the row's company sees, would change
+ * the sum. */
 __device__ __forceinline__ uint32_t pack_low(float first, float second)
 {
     return __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632);

@@ -35,7 +35,7 @@ static bool count_items(struct gemm_args *a, bool few)
     a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
     a->b.vectors = a->b.along_k ? a->b.k == 1 || a->k == 1 : qattn__gemm_has_vectors(&a->b, false, a->n);
     a->c_vectors = a->c_dtype == QATTN_DTYPE_F32 && a->c_column == 1 && a->beta == 0.0f && a->c_row % 4 == 0 &&
-                 a->c_head % 4 == 0 && a->c_batch % 4 == 0 && (uintptr_t)a->c % 16 == 0;
+                   a->c_head % 4 == 0 && a->c_batch % 4 == 0 && (uintptr_t)a->c % 16 == 0;
     return !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
            !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
            !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);

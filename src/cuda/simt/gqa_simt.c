@@ -101,7 +101,7 @@ static struct gemm_operand operand_of(const struct view *t, int row_axis)
 }
 
 static struct gemm_args product(const struct gqa_call *c, const struct view *a, const struct view *b,
-                                     int b_row_axis, const struct view *out, enum gemm_range range)
+                                int b_row_axis, const struct view *out, enum gemm_range range)
 {
     const struct problem *const p = c->p;
     return (struct gemm_args){

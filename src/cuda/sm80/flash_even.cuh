@@ -43,7 +43,7 @@ struct f80_copies {
     const char *k, *v;
 };
 
-/* Key tile t. One past the last is all zeros, which nobody reads. */
+/* Key tile t. What of one past the last exists is copied too; nobody reads it. */
 template <class C>
 __device__ __forceinline__ struct f80_copies f80_copies_of(const struct flash_sm80_args *a, const struct f80_item *item,
                                                            int t, uint32_t tiles)

@@ -26,8 +26,9 @@ struct f80_item {
 
 struct f80_shared {
     int round, reserved0[3]; /* items this block has finished */
-    struct f80_item item[3]; /* this one and the next, in turn; plain: one */
-    int4 bounds[8];          /* of each warp: keys that some of its rows see, first and end; that all of them see */
+    struct f80_item item[3]; /* this one and the next, in turn; even: one */
+    int4 bounds[8];          /* of each warp: keys (even: their tiles) that some of its rows see, first and end; that
+                                all of them see */
 };
 static_assert(sizeof(struct f80_shared) <= F80_STATIC_BYTES, "the launcher counts on it");
 

@@ -32,7 +32,8 @@ __device__ __forceinline__ char *f80_stage_of(const struct flash_sm80_args *a, c
            (f80_thread() >> 5) * bytes;
 }
 
-/* Starts the copies of key tile t, into the buffers of even or odd ones. 8-bit tiles wait in the second buffers for being widened into the first. */
+/* Starts the copies of key tile t, into the buffers of even or odd ones. 8-bit tiles wait in the second buffers for
+ * being widened into the first. */
 template <class C>
 __device__ __forceinline__ void f80_load_kv(const struct flash_sm80_args *a, const struct problem *p,
                                             const struct f80_item *item, int t, char *memory)

@@ -332,8 +332,8 @@ __device__ __forceinline__ void f80_hide(const struct f80_sight &sight, const st
 /*
  * A tile of V that holds NaN or infinity, in the second pass over an item. First each warp makes the elements of O
  * that see such a value NaN (which non-finite value is not promised); then the values become 0, so that the product
- * gives all other elements the bits they have where V holds 0 there. s - shift: final scores, -inf where hidden. All threads
- * of the block call this.
+ * gives all other elements the bits they have where V holds 0 there. s - shift: final scores, -inf where hidden. All
+ * threads of the block call this.
  */
 template <class C>
 __device__ __forceinline__ void f80_expel(const float (&s)[C::MB][C::BN / 8][4], const float (&shift)[2 * C::MB],

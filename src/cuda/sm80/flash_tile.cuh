@@ -25,7 +25,7 @@ struct f80 {
     static constexpr int W = W_, MB = MB_, WARPS = WARPS_, BN = BN_, QREG = QREG_, CTAS = CTAS_;
     static constexpr int BUFFERS = BUFFERS_;
     static constexpr int BM = 16 * MB * WARPS, THREADS = 32 * WARPS, ROW_BYTES = 2 * W;
-    static constexpr int CHUNKS = W / 8, PASS_ROWS = THREADS / CHUNKS, PASSES = BN / PASS_ROWS;
+    static constexpr int CHUNKS = W / 8, PASS_ROWS = THREADS / CHUNKS;
     static constexpr int TILE_BYTES = BN * ROW_BYTES, Q_BYTES = BM * ROW_BYTES;
     static constexpr int SHARED = Q_BYTES + 2 * BUFFERS * TILE_BYTES;
     static_assert((PASS_ROWS % 8 == 0 || PASS_ROWS == 4) && BN % PASS_ROWS == 0, "f80_below");
@@ -248,8 +248,8 @@ __device__ __forceinline__ void f80_tops(const float (&s)[C::MB][C::BN / 8][4], 
         f80_top_block<C>(s, n2, top);
 }
 
-/* m moves to the maxima that the lanes of a row have in `top`, O and l with it; from: see f80_from. A score is s - shift,
- * where the instance has terms. */
+/* m moves to the maxima that the lanes of a row have in `top`, O and l with it; from: see f80_from. A score is s -
+ * shift, where the instance has terms. */
 template <class C>
 __device__ __forceinline__ void f80_settle(float to_log2, float huge, float (&top)[2 * C::MB],
                                            float (&shift)[2 * C::MB], float (&m)[2 * C::MB],

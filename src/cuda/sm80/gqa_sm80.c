@@ -89,7 +89,7 @@ static struct view scores_view(const struct problem *p, const struct gqa_sm80_pl
 }
 
 static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b,
-                                     int b_row_axis, const struct view *c)
+                                int b_row_axis, const struct view *c)
 {
     return (struct gemm_args){
         .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group, .alpha = 1.0f,
