@@ -34,13 +34,13 @@ struct flash_sm80_args {
     float *parts_ml;                  /* [num_splits][part_rows][2]: row maximum and sum */
     int64_t k_row_bytes, v_row_bytes; /* between neighbouring keys; not paged */
     int64_t least_rows;               /* a sequence of fewer query rows is the decode kernel's */
-    int32_t work; /* items: (n * tiles, or what a packed batch has at most) * kv_heads * num_splits */
+    int32_t work;                     /* items: (n * tiles, or at most of a packed batch) * kv_heads * num_splits */
     int32_t tiles, num_splits;
-    int32_t pairs,
-        section; /* pairs (n, KV head); those whose items are neighbours: their K and V fit into the L2 cache */
-    int32_t low, head; /* the last items: tiles below low of all pairs; the items before them */
-    struct f80_divisor by_section, by_count, by_last_count, by_pairs, by_heads,
-        by_group;                          /* items of a section, pairs of one, .. */
+    int32_t pairs, section;           /* (n, KV head); those whose items are neighbours: K and V fit the L2 cache */
+    int32_t low, head;                /* the last items: tiles below low of all pairs; how many are before them */
+    struct f80_divisor by_section;    /* items of a section */
+    struct f80_divisor by_count, by_last_count, by_pairs; /* pairs of a section, of the last one, all */
+    struct f80_divisor by_heads, by_group;                /* KV heads; heads of a group */
     float to_log2;                         /* the kernel's scores times this are logarithms to base 2 */
     int32_t terms;                         /* scores need more than a scale */
     int32_t scaled;                        /* the kernel multiplies them by it */
