@@ -177,7 +177,7 @@ double attn_slope(const struct attn_case *c, uint64_t id, int64_t h)
     if (c->odd_slopes && h % 4)
         return odd[h % 4];
     const uint64_t key = key5(c, 'a', c->alibi >= 2 ? id : 0, (uint64_t)h, 0);
-    return (float)ldexp(0.02 + 0.2 * (double)(key % 64) / 64, (int)c->steep);
+    return (float)ldexp((c->falling && h % 2 ? -1 : 1) * (0.02 + 0.2 * (double)(key % 64) / 64), (int)c->steep);
 }
 
 static double odd_descale(const struct attn_case *c, uint64_t index, double value)

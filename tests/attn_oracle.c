@@ -125,7 +125,7 @@ static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, in
     if (c->alibi) {
         const double fall = attn_slope(c, w->s->id, h) * fabs((double)i + (double)w->s->offset - (double)j);
         score -= fall;
-        *magnitude += fall;
+        *magnitude += fabs(fall);
     }
     return score;
 }

@@ -38,6 +38,7 @@
     X(sinks, 0)         /* 2: of every four heads' the last three are -inf, inf, NaN */ \
     X(alibi, 0)         /* 1 [Hq], 2 [N,Hq], 3 [N,Hq] in wider rows */ \
     X(steep, 0)         /* slopes times this power of two */ \
+    X(falling, 0)       /* odd heads' slopes are negative */ \
     X(odd_slopes, 0)    /* of every four heads' slopes the last three are inf, NaN, -inf */ \
     X(used_q, 0)        /* enum used_kind */ \
     X(used_k, 0) \

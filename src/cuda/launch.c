@@ -107,7 +107,7 @@ static int32_t load_function(struct function *f, int shared_limit)
         result = allow_shared_bytes(f->handle, shared_limit);
     qattn__cuda_heed_captures(mode);
     pthread_mutex_unlock(&lock);
-    f->waits = ptx_version >= 90;
+    f->waits = ptx_version >= 90 && qattn__driver.get_resource; /* a driver that can capture such launches */
     if (err != cudaSuccess)
         return qattn__cuda_fail((int)err, "cudaGetFuncBySymbol");
     return result == CUDA_SUCCESS ? QATTN_OK : qattn__driver_fail(result, "cuFuncGetAttribute, cuFuncSetAttribute");

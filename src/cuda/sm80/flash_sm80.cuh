@@ -222,7 +222,9 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->q_row = s.q_row;
     item->distance = rows.i0 + clamp64(s.offset, -far, far); /* no sum of it wraps */
     item->scale = p->scale * k_descale;
-    item->by_cap = p->softcap == 0.0f ? 0.0f : fminf(fmaxf(item->scale / p->softcap, -FLT_MAX), FLT_MAX);
+    item->by_cap = item->scale; /* NaN and infinity remain */
+    if (is_finite(item->scale))
+        item->by_cap = p->softcap == 0.0f ? 0.0f : fminf(fmaxf(item->scale / p->softcap, -FLT_MAX), FLT_MAX);
     item->v_descale = f80_descale(p, &s, w.kv_head, &p->v_descale);
     item->n = w.n;
     item->split = w.split;

@@ -225,34 +225,38 @@ __device__ __forceinline__ void f80_add_alibi(const float2 *rows, int first_row,
     }
 }
 
-/* Slopes that the sums below would not hold. */
-__device__ __forceinline__ bool f80_is_steep(float slope)
+/* A multiple of 63 slopes joins a score and leaves it again, each rounded: so slopes (in units of 1) up to 1 alone, which
+ * trained models have, and where speed is at stake. */
+template <class C> __device__ __forceinline__ bool f80_is_steep(float slope, float unit)
 {
-    return !(fabsf(slope) < 1e30f);
+    return !C::EVEN || !(fabsf(__fmul_rn(slope, unit)) <= 1.0f);
 }
 
 /* s - shift = s - slope distance, under a causal mask: what j > pos gives is hidden. The thread's columns of the tile
  * come with their multiple of the slope; what all of them have in common is the row's shift, which costs nothing a
- * score. Steep rows go without. */
+ * score. Steep rows go without. unit: what a slope is worth. */
 template <class C>
-__device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int first_row, int64_t distance,
+__device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int first_row, int64_t distance, float unit,
                                                      float (&s)[C::MB][C::BN / 8][4], float (&shift)[2 * C::MB])
 {
     const int lane = f80_thread() & 31;
-    bool steep = false;
+    bool steep = !C::EVEN;
+    if (C::EVEN) {
 #pragma unroll C::UNROLL
-    for (int x = 0; x < 2 * C::MB; x++) {
-        const float2 row = rows[first_row + 8 * x + (lane >> 2)];
-        const float far = (float)(distance + (int)row.y - 2 * (lane & 3)), slope = f80_is_steep(row.x) ? 0.0f : row.x;
-        steep |= f80_is_steep(row.x);
-        shift[x] = __fmul_rn(slope, far);
+        for (int x = 0; x < 2 * C::MB; x++) {
+            const float2 row = rows[first_row + 8 * x + (lane >> 2)];
+            const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
+            const float slope = f80_is_steep<C>(row.x, unit) ? 0.0f : row.x;
+            steep |= f80_is_steep<C>(row.x, unit);
+            shift[x] = __fmul_rn(slope, far);
 #pragma unroll C::UNROLL
-        for (int nb = 0; nb < C::BN / 8; nb++)
+            for (int nb = 0; nb < C::BN / 8; nb++)
 #pragma unroll C::UNROLL
-            for (int e = 0; e < 2; e++) {
-                float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                *at = __fmaf_rn(slope, (float)(8 * nb + e), *at);
-            }
+                for (int e = 0; e < 2; e++) {
+                    float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
+                    *at = __fmaf_rn(slope, (float)(8 * nb + e), *at);
+                }
+        }
     }
     if (!__any_sync(0xFFFFFFFFu, steep))
         return;
@@ -265,7 +269,7 @@ __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int fir
 #pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                *at = f80_is_steep(row.x) ? __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at) : *at;
+                *at = f80_is_steep<C>(row.x, unit) ? __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at) : *at;
             }
     }
 }
@@ -284,7 +288,7 @@ __device__ __forceinline__ void f80_terms(const struct flash_sm80_args *a, const
         factor = p->softcap;
     }
     if (p->alibi_slopes && !a->scaled) {
-        f80_add_alibi_causal<C>(alibi, first_row, distance, s, shift);
+        f80_add_alibi_causal<C>(alibi, first_row, distance, a->unit, s, shift);
     } else if (p->alibi_slopes) {
         f80_add_alibi<C>(alibi, first_row, distance, factor, s);
         factor = 1.0f;
