@@ -4,9 +4,9 @@
 /*
  * Launches. A kernel is known by its host symbol; the runtime finds its function in the current context, and a thread
  * remembers what it found by the context's number, which no later context gets again. So a launch after the first is
- * one call of the driver and no other. Where its code was made for compute capability 9.0 or later, a kernel may come
- * up while the one before it in the stream ends: it waits for that one itself (wait_for_predecessor), and the launch
- * costs the host less. The numbers are in docs/notes/cuda_launch.md.
+ * one call of the driver and no other. Where its code was made from PTX of 9.0 or later (OWN_PTX in the Makefile), a
+ * kernel may come up while the one before it in the stream ends: it waits for that one itself (wait_for_predecessor),
+ * and the launch costs the host less. The numbers are in docs/notes/cuda_launch.md.
  */
 #include "cuda/launch.h"
 
@@ -57,7 +57,7 @@ struct function {
     unsigned long long context;     /* its number; 0: this entry is free */
     const void *kernel;
     CUfunction handle;
-    bool waits;                     /* made for 9.0 or later: griddepcontrol.wait is an instruction */
+    bool waits;                     /* made from PTX of 9.0 or later: griddepcontrol.wait is an instruction */
 };
 
 /* Sets of entries that share a hash; within a set the oldest goes first. A thread's own, so that no lock is needed. */

@@ -23,19 +23,20 @@
  * multiprocessor and one hides where the other's items begin and end: two barriers a tile.
  *
  * Shared memory, W 128, tiles of 64 keys: Q 32 KB (at the end O, on its way out); K and V 2 x 16 KB each: 96 KB, two
- * blocks a multiprocessor, as have plain calls at 256: 32 KB each (the general instances: 64 and 128 KB). 16-byte
- * chunks of a row are swizzled (f80_swizzle), so no reader meets a bank conflict. 8-bit K and V lie in the second
- * buffers until they are widened into the first ones. Behind the tiles: places of paged keys, ALiBi slopes, bias and
- * keep.
+ * blocks a multiprocessor, as have plain calls at 256, 32 KB for each of the three. (General instances, tiles of 32
+ * keys: 64 KB at 128, 128 KB at 256.) 16-byte chunks of a row are swizzled (f80_swizzle), so no reader meets a bank
+ * conflict. 8-bit K and V lie in the second buffers until they are widened into the first ones. Behind the tiles:
+ * places of paged keys, ALiBi slopes, bias and keep.
  *
  * Tiles are none, part or all visible, for each warp by itself: hidden ones are passed over, and only a tile that is
  * part visible compares positions (f80_hide).
  *
- * Three instances at width 128: plain (scale and positions alone), even (as plain, with terms: flash_terms.cuh) and one
- * for all the rest; two at the others.
+ * Three instances at width 128: plain (scale and positions alone), terms (otherwise as plain: flash_terms.cuh), both of
+ * them even, and a general one for all the rest; plain and general at the others.
  *
  * Non-finite V (design rule 4): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
- * the item is done and written again, testing every tile of V (f80_expel): masks cost nothing for it.
+ * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. A plain item is written before
+ * its block votes on that, and then once more.
  *
  * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
  * tile that a row does not see multiplies its O by 1 and adds 0.
