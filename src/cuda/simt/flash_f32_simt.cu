@@ -42,7 +42,7 @@
  * Bits: a row's result is a function of its own query, keys and positions; but not the one of
  * flash_simt.cuh (row sums join in another order), so the launcher sends BATCH_INVARIANT there.
  *
- * Non-finite V (design rule 4): a hidden key's P is -0. In tiles where some pair is hidden each
+ * Non-finite V (docs/numerics.md): a hidden key's P is -0. In tiles where some pair is hidden each
  * thread tests what it copied of V; a chunk with NaN or infinity is multiplied by a second loop
  * that leaves out hidden pairs.
  */

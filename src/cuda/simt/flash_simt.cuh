@@ -40,7 +40,7 @@
  * packed and paged calls agree. A tile that a row does not see leaves its state alone: the maximum
  * stays, e^0 = 1, and -0 is added.
  *
- * Non-finite V (design rule 4): a hidden key's P is -0. A chunk of V that holds NaN or infinity, found while it is
+ * Non-finite V (docs/numerics.md): a hidden key's P is -0. A chunk of V that holds NaN or infinity, found while it is
  * loaded, is multiplied by a second loop that leaves out hidden pairs.
  */
 #ifndef QATTN_CUDA_FLASH_SIMT_CUH

@@ -28,8 +28,8 @@
  * order instead. Of V, ldmatrix transposes pairs of bytes, so one block of 8 columns of O holds the even, the next the
  * odd ones of 16.
  *
- * Masks cost a comparison per score in units at an edge only. A unit with a hidden pair and a non-finite V (design
- * rule 4): the product takes 0 for such elements, and a second one, of marks, finds the rows that see them.
+ * Masks cost a comparison per score in units at an edge only. A unit with a hidden pair and a non-finite V: the
+ * product takes 0 for such elements, and a second one, of marks, finds the rows that see them.
  */
 #ifndef QATTN_CUDA_DECODE_SM80_CUH
 #define QATTN_CUDA_DECODE_SM80_CUH

@@ -34,7 +34,7 @@
  * Three instances at width 128: plain (scale and positions alone), terms (otherwise as plain: flash_terms.cuh), both of
  * them even, and a general one for all the rest; plain and general at the others.
  *
- * Non-finite V (design rule 4): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
+ * Non-finite V (docs/numerics.md): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
  * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. A plain item is written before
  * its block votes on that, and then once more.
  *
