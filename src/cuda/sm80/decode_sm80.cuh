@@ -30,6 +30,10 @@
  *
  * Masks cost a comparison per score in units at an edge only. A unit with a hidden pair and a non-finite V: the
  * product takes 0 for such elements, and a second one, of marks, finds the rows that see them.
+ *
+ * Read in this order: decode_range.cuh (which keys a split takes), decode_copy.cuh (who a thread is, copies),
+ * decode_unit.cuh (one unit: products, scores, softmax), decode_bytes.cuh (8-bit k, v), decode_join.cuh (splits), the
+ * kernel below, and decode_direct.cuh.
  */
 #ifndef QATTN_CUDA_DECODE_SM80_CUH
 #define QATTN_CUDA_DECODE_SM80_CUH

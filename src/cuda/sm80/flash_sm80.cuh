@@ -41,6 +41,10 @@
  * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
  * tile that a row does not see multiplies its O by 1 and adds 0.
  *
+ * Read in this order: flash_tile.cuh (struct f80: the sizes W, MB, BM, BN; the two products and the softmax of a tile),
+ * flash_even.cuh (its loop over key tiles; the general one is f80_pass below), flash_rows.cuh and flash_item.cuh (which
+ * rows and keys an item has), flash_load.cuh and flash_memory.cuh (copies), flash_terms.cuh (scores beyond a scale).
+ *
  * Limit (H200): mma.sync reaches about 2750 operations a cycle and multiprocessor, and this kernel with two warps a
  * scheduler about 60 % of that: see docs/notes/cuda_sm80.md.
  */
