@@ -24,7 +24,7 @@ cat "$@" | awk '
         shared = 0
         for (i = 1; i <= NF; i++) {
             if ($i == "Used") regs = $(i + 1)
-            if ($(i + 1) == "bytes" && $(i + 2) == "smem") shared = $i
+            if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
         }
         print name, arch, regs, shared, spill
     }' | c++filt | sed 's/(.*) sm_/ sm_/; s/^void //; s/^(anonymous namespace):://' | awk -v list="$list" '
