@@ -543,7 +543,7 @@ abi-update:
 	@CC="$(CC)" sh tests/abi_update.sh build/abi-update
 
 ## fatbin: registers, shared memory, spills of each CUDA kernel; fails for a spill that is not in src/cuda/spills.txt
-.PHONY: fatbin fatbin-check format tags clean help
+.PHONY: fatbin fatbin-check format clean help
 KERNEL_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_KERNELS))
 fatbin:
 	@$(MAKE) --no-print-directory CUDA=1 fatbin-check
