@@ -204,16 +204,16 @@ static void add_steep_slopes(struct attn_grid *g, enum op op)
         c.causal = t % 7 != 6;
         push(g, c, t);
     }
-    /* slope * distance of either sign beyond fp32, and rows that the window's far end leaves without keys; or slopes
-     * that leave a row its own key alone, which is near */
+    /* slopes of either sign: keys all far away, some rows' beyond the window's far end; or a row's own key alone counts,
+     * which is near */
     for (int64_t t = 0; t < 24; t++) {
         static const int64_t near[] = { 3, 6, 10, 24 };
         struct attn_case c = half(op, t / 6);
         grid_shape(&c, 2, 4, 2, t % 6 < 4 ? 140 : 70, t % 2 ? 140 : 70, width(t / 2));
         c.offset = c.alibi = c.causal = 1;
         c.falling = t % 4 != 1;
-        c.steep = t % 2 ? near[t / 2 % 4] : t % 8 == 6 ? 40 : 72;
-        c.q_off = t % 2 ? 0 : (int64_t)1 << 60;
+        c.steep = t % 2 ? near[t / 2 % 4] : 2;
+        c.q_off = t % 2 ? 0 : (int64_t)1 << 40;
         c.left = t % 2 == 0 ? c.q_off + 20 * (t / 2 % 2) : t % 8 == 5 ? 0 : -2;
         push(g, c, t);
     }

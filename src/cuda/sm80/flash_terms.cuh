@@ -225,11 +225,13 @@ __device__ __forceinline__ void f80_add_alibi(const float2 *rows, int first_row,
     }
 }
 
-/* A multiple of 63 slopes joins a score and leaves it again, each rounded: so slopes (in units of 1) up to 1 alone, which
- * trained models have, and where speed is at stake. */
-template <class C> __device__ __forceinline__ bool f80_is_steep(float slope, float unit)
+/* A multiple of 63 slopes joins a score and leaves it again, each rounded, and the shift is rounded once more where the
+ * maximum takes it: so slopes (in units of 1) up to 1 alone, which trained models have, and distances at which the
+ * largest P stays near 1. */
+template <class C> __device__ __forceinline__ bool f80_is_steep(float slope, float far, float unit)
 {
-    return !C::EVEN || !(fabsf(__fmul_rn(slope, unit)) <= 1.0f);
+    const float fall = fabsf(__fmul_rn(slope, unit));
+    return !C::EVEN || !(fall <= 1.0f && __fmul_rn(fall, fabsf(far)) <= 0x1p20f);
 }
 
 /* s - shift = s - slope distance, under a causal mask: what j > pos gives is hidden. The thread's columns of the tile
@@ -246,8 +248,8 @@ __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int fir
         for (int x = 0; x < 2 * C::MB; x++) {
             const float2 row = rows[first_row + 8 * x + (lane >> 2)];
             const float far = (float)(distance + (int)row.y - 2 * (lane & 3));
-            const float slope = f80_is_steep<C>(row.x, unit) ? 0.0f : row.x;
-            steep |= f80_is_steep<C>(row.x, unit);
+            const float slope = f80_is_steep<C>(row.x, far, unit) ? 0.0f : row.x;
+            steep |= f80_is_steep<C>(row.x, far, unit);
             shift[x] = __fmul_rn(slope, far);
 #pragma unroll C::UNROLL
             for (int nb = 0; nb < C::BN / 8; nb++)
@@ -269,7 +271,7 @@ __device__ __forceinline__ void f80_add_alibi_causal(const float2 *rows, int fir
 #pragma unroll C::UNROLL
             for (int e = 0; e < 2; e++) {
                 float *const at = &s[x >> 1][nb][2 * (x & 1) + e];
-                *at = f80_is_steep<C>(row.x, unit) ? __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at) : *at;
+                *at = f80_is_steep<C>(row.x, far, unit) ? __fmaf_rn(-row.x, far - (float)(8 * nb + e), *at) : *at;
             }
     }
 }
