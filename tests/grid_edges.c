@@ -204,8 +204,8 @@ static void add_steep_slopes(struct attn_grid *g, enum op op)
         c.causal = t % 7 != 6;
         push(g, c, t);
     }
-    /* slopes of either sign: keys all far away, some rows' beyond the window's far end; or a row's own key alone counts,
-     * which is near */
+    /* slopes of either sign: keys all far away, some rows' beyond the window's far end; or a row's own key alone
+     * counts, which is near */
     for (int64_t t = 0; t < 24; t++) {
         static const int64_t near[] = { 3, 6, 10, 24 };
         struct attn_case c = half(op, t / 6);

@@ -35,8 +35,8 @@
  * them even, and a general one for all the rest; plain and general at the others.
  *
  * Non-finite V (docs/numerics.md): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
- * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. A plain item is written before
- * its block votes on that, and then once more.
+ * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. A plain item is written
+ * before its block votes on that, and then once more.
  *
  * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
  * tile that a row does not see multiplies its O by 1 and adds 0.
