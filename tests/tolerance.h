@@ -52,7 +52,7 @@ double tolerance_merge(int32_t o_dtype, double magnitude, double o64, double o_a
 /* 16 and 8 bits, where fewer rows than these have nearly all of the plain algorithm's error: one row's roundings of P
  * are one draw, and any order of maxima draws others. */
 #define TOLERANCE_RMS_ROWS       4
-#define TOLERANCE_RMS_FACTOR_FEW 2.0
+#define TOLERANCE_RMS_FACTOR_FEW 1.6
 
 /* The same with a floor for 16 and 8 bits: fp32 noise, 2^-22 of rms(o_abs), for rows where the plain algorithm
  * rounds nothing (one key, equal scores). rows: among how many the plain algorithm's error is shared out. */
