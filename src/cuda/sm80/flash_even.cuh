@@ -142,10 +142,7 @@ __device__ __forceinline__ void f80_scores(const struct flash_sm80_args *a, cons
 /* Key tiles that some row of the warp sees, first and end; that all of them see whole. */
 template <class C> __device__ __forceinline__ int4 f80_tiles_seen(const struct f80_item *item)
 {
-    const int first_row = (f80_thread() >> 5) * 16 * C::MB;
-    int4 seen;
-    f80_see(item->sight, item->rows, first_row, &seen.x, &seen.w);
-    f80_see(item->sight, item->rows, first_row + 16 * C::MB - 1, &seen.z, &seen.y);
+    const int4 seen = f80_keys_seen<C>(item);
     const bool none = seen.x >= seen.y;
     return make_int4(seen.x / C::BN, none ? 0 : (seen.y + C::BN - 1) / C::BN, (seen.z + C::BN - 1) / C::BN,
                      seen.w / C::BN);
@@ -217,18 +214,7 @@ __device__ __forceinline__ void f80_even_pass(const struct flash_sm80_args *a, c
     const int4 mine = f80_tiles_seen<C>(item);
     if ((f80_thread() & 31) == 0)
         tiles_seen[f80_thread() >> 5] = mine;
-#pragma unroll
-    for (int mb = 0; mb < C::MB; mb++)
-#pragma unroll
-        for (int nb = 0; nb < C::W / 8; nb++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[mb][nb][e] = 0.0f;
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        m[x] = minus_infinity();
-        l[x] = 0.0f;
-    }
+    f80_clear<C>(o, m, l);
     uint32_t q_kept[C::QREG > 0 ? C::QREG : 1][C::MB][4];
     if (C::QREG > 0) {
         cp_async_wait<0>();

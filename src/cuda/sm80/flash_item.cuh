@@ -6,6 +6,7 @@
 #define QATTN_CUDA_SM80_FLASH_ITEM_CUH
 
 #include "cuda/sm80/flash_rows.cuh"
+#include "cuda/sm80/flash_tile.cuh"
 
 /* An item: one tile of rows of one KV head, and its share of the keys. Lies in shared memory: the loop has no
  * registers for it. */
@@ -31,5 +32,15 @@ struct f80_shared {
                                 all of them see */
 };
 static_assert(sizeof(struct f80_shared) <= F80_STATIC_BYTES, "the launcher counts on it");
+
+/* Keys that some row of the warp sees, first (x) and end (y); that all of them see (z, w). */
+template <class C> __device__ __forceinline__ int4 f80_keys_seen(const struct f80_item *item)
+{
+    const int first_row = (f80_thread() >> 5) * 16 * C::MB;
+    int4 seen;
+    f80_see(item->sight, item->rows, first_row, &seen.x, &seen.w);
+    f80_see(item->sight, item->rows, first_row + 16 * C::MB - 1, &seen.z, &seen.y);
+    return seen;
+}
 
 #endif

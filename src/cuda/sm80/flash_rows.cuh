@@ -8,16 +8,11 @@
 #include "core/seq.h"
 #include "cuda/sm80/flash_sm80_kernel.h"
 
-__device__ __forceinline__ unsigned f80_divide(unsigned x, const struct f80_divisor &d)
-{
-    return (__umulhi(x, d.mult) + x) >> d.shift;
-}
-
 /* Row r of a tile is query row i0 + (rest + r) / group of head h0 + (rest + r) % group. */
 struct f80_rows {
     int64_t i0, h0;
     unsigned rest;
-    struct f80_divisor group;
+    struct divisor group;
 };
 struct f80_row {
     int64_t i, h;
@@ -38,7 +33,7 @@ __device__ __forceinline__ struct f80_row f80_row_of(const struct f80_rows &rows
 {
     struct f80_row row = { rows.i0 + r, rows.h0 };
     if (rows.group.by != 1) {
-        const unsigned x = rows.rest + (unsigned)r, i = f80_divide(x, rows.group);
+        const unsigned x = rows.rest + (unsigned)r, i = divide(x, rows.group);
         row.i = rows.i0 + i;
         row.h = rows.h0 + (x - i * rows.group.by);
     }
@@ -53,7 +48,7 @@ struct f80_sight {
 
 __device__ __forceinline__ int f80_narrow(__int128 x)
 {
-    const int limit = 1 << 30;
+    const int limit = FLASH_SM80_FAR;
     return x < -limit ? -limit : x > limit ? limit : (int)x;
 }
 
@@ -63,8 +58,8 @@ __device__ __forceinline__ struct f80_sight f80_sight_of(const struct problem *p
     struct f80_sight sight;
     sight.len_k = s->len_q > i0 ? (int)s->len_k : 0;
     sight.last = f80_narrow(s->len_q - 1 - i0);
-    sight.end0 = p->causal ? f80_narrow(pos + 1) : 1 << 30;
-    sight.begin0 = -(1 << 30);
+    sight.end0 = p->causal ? f80_narrow(pos + 1) : FLASH_SM80_FAR;
+    sight.begin0 = -FLASH_SM80_FAR;
     if (p->window && p->window_right >= 0) {
         const int end0 = f80_narrow(pos + p->window_right + 1);
         sight.end0 = end0 < sight.end0 ? end0 : sight.end0;
@@ -78,7 +73,7 @@ __device__ __forceinline__ struct f80_sight f80_sight_of(const struct problem *p
 __device__ __forceinline__ void f80_see(const struct f80_sight &sight, const struct f80_rows &rows, int r, int *begin,
                                         int *end)
 {
-    int x = rows.group.by == 1 ? r : (int)f80_divide(rows.rest + (unsigned)r, rows.group);
+    int x = rows.group.by == 1 ? r : (int)divide(rows.rest + (unsigned)r, rows.group);
     x = x < sight.last ? x : sight.last;
     *begin = min(max(sight.begin0 + x, 0), sight.len_k);
     *end = min(max(sight.end0 + x, 0), sight.len_k);

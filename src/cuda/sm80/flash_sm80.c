@@ -40,14 +40,6 @@ struct share {
     bool decode, prefill;
 };
 
-/* d from 1 to 2^31 - 1. */
-static struct f80_divisor divisor_of(int64_t d)
-{
-    struct f80_divisor x = { .by = (uint32_t)d, .shift = d > 1 ? 32 - (uint32_t)__builtin_clz((uint32_t)d - 1) : 0 };
-    x.mult = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << x.shift) - (uint64_t)d)) / (uint64_t)d + 1);
-    return x;
-}
-
 static bool descale_of_heads(const struct descale *d)
 {
     return d->kind == DESCALE_NONE || (d->kind == DESCALE_SEQUENCE && d->t.shape[3] == 1);
@@ -259,23 +251,21 @@ static void set_unit(const struct problem *p, struct flash_sm80_args *a)
     a->to_log2 = a->unit * log2_e;
 }
 
-/* Where nothing depends on the sequence and all is small, blocks need not work out what their item sees. */
-static void set_alike(const struct problem *p, struct flash_sm80_args *a)
+/* Where all numbers are small, blocks describe their items in few steps, and where nothing depends on the sequence
+ * they need not read its lengths. */
+static void set_near(const struct problem *p, struct flash_sm80_args *a)
 {
-    const int64_t small = 1 << 29;
-    const struct seq s = seq_get(p, 0);
-    a->alike = a->num_splits == 1 && p->group == 1 && p->cap_q < small && s.offset > -small && s.offset < small &&
-               p->window_left < small && p->window_right < small;
-    if (!a->alike)
-        return;
-    a->len_q = (int32_t)s.len_q;
-    a->len_k = (int32_t)s.len_k;
-    a->end0 = p->causal ? (int32_t)s.offset + 1 : 1 << 30;
-    a->begin0 = -(1 << 30);
-    if (p->window && p->window_right >= 0 && s.offset + p->window_right + 1 < a->end0)
-        a->end0 = (int32_t)(s.offset + p->window_right + 1);
-    if (p->window && p->window_left >= 0)
-        a->begin0 = (int32_t)(s.offset - p->window_left);
+    const int64_t small = FLASH_SM80_SMALL;
+    const bool offset_small =
+        p->position != POSITION_OFFSET || (!p->q_offsets && p->q_offset > -small && p->q_offset < small);
+    a->near = a->num_splits == 1 && p->cap_q < small / p->group && p->cap_k < small &&
+              (!p->window || (offset_small && p->window_left < small && p->window_right < small));
+    a->alike = a->near && p->group == 1 && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k &&
+               !p->q_offsets;
+    if (a->alike) {
+        const struct seq s = seq_get(p, 0);
+        a->sequence = f80_sequence_of(p, &s);
+    }
 }
 
 /* Which kernel, how many splits and blocks, how much memory: all that a question for the workspace needs. Fills in the
@@ -323,9 +313,8 @@ static void set_args(const struct problem *p, bool mixed, const struct plan *pla
     };
     order_items(p, a);
     set_unit(p, a);
-    if (plan->kernel.one_item && !a->terms && !p->cu_seqlens_q && !p->cu_seqlens_k && !p->seqused_q && !p->seqused_k &&
-        !p->q_offsets)
-        set_alike(p, a);
+    if (plan->kernel.one_item && !a->terms)
+        set_near(p, a);
 }
 
 /* The decode kernel's workspace lies behind the prefill kernel's. */

@@ -78,12 +78,9 @@ struct f80_work {
 /* Padded batches: items of `section` pairs (n, KV head) lie side by side; among them tiles go last to first, so that
  * under a causal mask the longest start first. The tiles below `low` come after those of all sections: short items, so
  * that all multiprocessors end together. */
-__device__ __forceinline__ bool f80_padded_work(const struct flash_sm80_args *a, const int64_t index,
-                                                struct f80_work *w)
+__device__ __forceinline__ void f80_padded_work(const struct flash_sm80_args *a, unsigned x, struct f80_work *w)
 {
-    if (index >= a->work)
-        return false;
-    unsigned x = (unsigned)index, pair, row;
+    unsigned pair, row;
     w->split = 0;
     if (a->num_splits > 1) {
         w->split = (int)(x % (unsigned)a->num_splits);
@@ -91,65 +88,67 @@ __device__ __forceinline__ bool f80_padded_work(const struct flash_sm80_args *a,
     }
     if (x >= (unsigned)a->head) {
         x -= (unsigned)a->head;
-        row = f80_divide(x, a->by_pairs);
+        row = divide(x, a->by_pairs);
         pair = x - row * a->by_pairs.by;
         w->tile = a->low - 1 - (int)row;
     } else {
-        const unsigned section = f80_divide(x, a->by_section), first = section * (unsigned)a->section;
-        const struct f80_divisor &count =
+        const unsigned section = divide(x, a->by_section), first = section * (unsigned)a->section;
+        const struct divisor &count =
             (unsigned)a->pairs - first < (unsigned)a->section ? a->by_last_count : a->by_count;
         x -= section * a->by_section.by;
-        row = f80_divide(x, count);
+        row = divide(x, count);
         pair = first + x - row * count.by;
         w->tile = a->tiles - 1 - (int)row;
     }
-    w->n = (int)f80_divide(pair, a->by_heads);
+    w->n = (int)divide(pair, a->by_heads);
     w->kv_head = (int)(pair - (unsigned)w->n * a->by_heads.by);
-    return true;
 }
 
-/* Tiles of sequence n of a packed batch. */
+/* Tiles of a packed batch's sequence that are this kernel's. */
 template <int BM>
 __device__ __forceinline__ int64_t f80_tiles_of(const struct flash_sm80_args *a, const struct problem *p, int64_t n)
 {
-    if (n >= p->n)
-        return 0;
     const struct seq s = seq_get(p, n);
     return s.len_q < a->least_rows ? 0 : (s.rows * p->group + BM - 1) / BM;
 }
 
 /* Packed batches: the tiles of all sequences in a row, of each the last first; of up to 32 sequences the longest
- * first. Work for one warp; false: no such item. */
+ * first. Work for a whole warp; false: no such item. */
 template <int BM>
-__device__ __forceinline__ bool f80_packed_work(const struct flash_sm80_args *a, const struct problem *p, int64_t index,
-                                                struct f80_work *w)
+__device__ __forceinline__ bool f80_packed_work(const struct flash_sm80_args *a, const struct problem *p,
+                                                unsigned index, struct f80_work *w)
 {
-    const int lane = threadIdx.x & 31;
-    int64_t slot = index / a->num_splits, own = 0, start = 0;
-    w->split = (int)(index - slot * a->num_splits);
-    w->kv_head = (int)(slot % a->by_heads.by);
-    slot /= a->by_heads.by;
-    const int64_t share = (p->n + 31) / 32, first = lane * share;
-    for (int64_t n = first; n < first + share; n++)
-        own += f80_tiles_of<BM>(a, p, n);
-    for (int other = 0; other < 32; other++) {
-        const int64_t theirs = __shfl_sync(0xFFFFFFFFu, own, other);
+    const int lane = threadIdx.x & 31, share = (int)((p->n + 31) / 32), first = lane * share;
+    const int lanes = p->n < 32 ? (int)p->n : 32;
+    w->split = 0;
+    if (a->num_splits > 1) {
+        w->split = (int)(index % (unsigned)a->num_splits);
+        index /= (unsigned)a->num_splits;
+    }
+    const unsigned slot = divide(index, a->by_heads);
+    w->kv_head = (int)(index - slot * a->by_heads.by);
+    int64_t sum = 0;
+    for (int n = first; n < first + share && n < p->n; n++)
+        sum += f80_tiles_of<BM>(a, p, n);
+    /* lengths that overlap may add up to more, and `start` may wrap: some rows are then not written */
+    const unsigned own = (unsigned)(sum < INT32_MAX ? sum : INT32_MAX);
+    unsigned start = 0;
+#pragma unroll 4
+    for (int other = 0; other < lanes; other++) {
+        const unsigned theirs = __shfl_sync(0xFFFFFFFFu, own, other);
         const bool before = share > 1 ? other < lane : theirs > own || (theirs == own && other < lane);
         start += before ? theirs : 0;
     }
-    const bool mine = slot >= start && slot < start + own;
+    const bool mine = slot >= start && slot - start < own;
     const unsigned vote = __ballot_sync(0xFFFFFFFFu, mine);
     if (vote == 0)
         return false;
-    int n = 0, tile = 0;
+    int n = first, tile = 0;
     if (mine) {
-        int64_t left = slot - start, tiles = 0;
-        for (int64_t m = first; m < first + share; m++) {
-            tiles = f80_tiles_of<BM>(a, p, m);
-            n = (int)m;
-            if (left < tiles)
-                break;
+        int64_t left = slot - start, tiles = own; /* with a share of 1 the lane has one sequence */
+        while (share > 1 && left >= (tiles = f80_tiles_of<BM>(a, p, n))) {
             left -= tiles;
+            n++;
         }
         tile = (int)(tiles - 1 - left);
     }
@@ -158,33 +157,57 @@ __device__ __forceinline__ bool f80_packed_work(const struct flash_sm80_args *a,
     return true;
 }
 
-/* Describes an item of a call whose sequences are alike: the general way takes 1800 cycles, with nothing to do for the
- * block but wait. */
-template <class C>
-__device__ __forceinline__ void f80_describe_alike(const struct flash_sm80_args *a, const struct problem *p,
-                                                   const struct f80_work &w, struct f80_item *item)
+/* Item `index`: work for a whole warp; false: no such item. */
+template <int BM>
+__device__ __forceinline__ bool f80_find(const struct flash_sm80_args *a, const struct problem *p, int64_t index,
+                                         struct f80_work *w)
 {
-    const int i0 = w.tile * C::BM, end0 = a->end0 + i0, begin = min(max(a->begin0 + i0, 0), a->len_k);
-    const int queries = min(a->len_q - i0, C::BM), end = min(max(end0 + queries - 1, 0), a->len_k);
-    item->k_from = view_at(&p->k, w.n, w.kv_head, 0, 0);
-    item->v_from = view_at(&p->v, w.n, w.kv_head, 0, 0);
-    item->q_from = view_at(&p->q, w.n, 0, 0, 0);
-    item->first = end > begin ? begin / C::BN : 0;
-    item->last = end > begin ? (end + C::BN - 1) / C::BN : 0;
+    if (index >= a->work)
+        return false;
+    if (p->cu_seqlens_q)
+        return f80_packed_work<BM>(a, p, (unsigned)index, w);
+    f80_padded_work(a, (unsigned)index, w);
+    return true;
+}
+
+/* Describes an item of a call whose numbers are all small (a->near): the general way takes 1100 cycles more, with
+ * nothing to do for the block but wait (docs/notes/cuda_sm80.md). GROUPED: heads of a group may be rows of the tile,
+ * and rows may be dead. */
+template <class C, bool GROUPED>
+__device__ __forceinline__ void f80_describe_near(const struct flash_sm80_args *a, const struct problem *p,
+                                                  const struct f80_work &w, const struct f80_sequence &s,
+                                                  struct f80_item *item)
+{
+    const unsigned row0 = (unsigned)w.tile * C::BM, group = GROUPED ? a->by_group.by : 1;
+    const int i0 = (int)(GROUPED ? divide(row0, a->by_group) : row0), rest = (int)(row0 - (unsigned)i0 * group);
+    const int last = s.len_q - 1 - i0, last_row = (int)(GROUPED ? divide(rest + C::BM - 1, a->by_group) : C::BM - 1);
+    const int len_k = !GROUPED || last >= 0 ? s.len_k : 0;
+    const int begin = min(max(s.begin0 + i0, 0), len_k), end = min(max(s.end0 + i0 + min(last_row, last), 0), len_k);
+    const bool sees = end > begin && (!GROUPED || s.len_q >= a->least_rows);
     item->rows.i0 = i0;
-    item->rows.h0 = w.kv_head;
-    item->rows.rest = 0;
+    item->rows.h0 = (int64_t)w.kv_head * group;
+    item->rows.rest = (unsigned)rest;
     item->rows.group = a->by_group;
-    item->sight.begin0 = a->begin0 + i0;
-    item->sight.end0 = end0;
-    item->sight.len_k = a->len_k;
-    item->sight.last = a->len_q - 1 - i0;
-    item->queries = item->rows_written = queries;
-    item->q_batch = w.n;
-    item->q_row = 0;
+    item->sight.begin0 = s.begin0 + i0;
+    item->sight.end0 = s.end0 + i0;
+    item->sight.len_k = len_k;
+    item->sight.last = last;
+    item->first = sees ? begin / C::BN : 0;
+    item->last = sees ? (end + C::BN - 1) / C::BN : 0;
+    item->queries = min((last + 1) * (int)group - rest, C::BM);
+    item->rows_written = item->queries;
+    if (GROUPED) {
+        item->queries = max(item->queries, 0);
+        item->rows_written =
+            s.len_q < a->least_rows ? 0 : min(max((s.rows - i0) * (int)group - rest, 0), C::BM);
+    }
+    item->k_from = view_at(&p->k, s.k_batch, w.kv_head, s.k_row, 0);
+    item->v_from = view_at(&p->v, s.k_batch, w.kv_head, s.k_row, 0);
+    item->q_from = view_at(&p->q, s.q_batch, 0, s.q_row, 0);
+    item->q_batch = s.q_batch;
+    item->q_row = s.q_row;
     item->scale = p->scale;
     item->v_descale = 1.0f;
-    item->split = 0;
 }
 
 /* Describes item `index`: work for the first warp. */
@@ -193,7 +216,7 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
                                              struct f80_item *item)
 {
     struct f80_work w = { 0, 0, 0, 0 };
-    const bool found = p->cu_seqlens_q ? f80_packed_work<C::BM>(a, p, index, &w) : f80_padded_work(a, index, &w);
+    const bool found = f80_find<C::BM>(a, p, index, &w);
     if ((threadIdx.x & 31) != 0)
         return;
     item->found = found;
@@ -399,26 +422,10 @@ __device__ __forceinline__ void f80_pass(const struct flash_sm80_args *a, const 
                                          const struct f80_item *item, int4 *bounds, char *memory,
                                          float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB], float (&l)[2 * C::MB])
 {
-    {
-        const int first_row = (threadIdx.x >> 5) * 16 * C::MB;
-        int4 seen;
-        f80_see(item->sight, item->rows, first_row, &seen.x, &seen.w);
-        f80_see(item->sight, item->rows, first_row + 16 * C::MB - 1, &seen.z, &seen.y);
-        if ((threadIdx.x & 31) == 0)
-            bounds[threadIdx.x >> 5] = seen;
-    }
-#pragma unroll
-    for (int mb = 0; mb < C::MB; mb++)
-#pragma unroll
-        for (int nb = 0; nb < C::W / 8; nb++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[mb][nb][e] = 0.0f;
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        m[x] = minus_infinity();
-        l[x] = 0.0f;
-    }
+    const int4 mine = f80_keys_seen<C>(item);
+    if ((threadIdx.x & 31) == 0)
+        bounds[threadIdx.x >> 5] = mine;
+    f80_clear<C>(o, m, l);
 
     uint32_t q_kept[C::QREG > 0 ? C::QREG : 1][C::MB][4];
 #pragma unroll 1
@@ -553,21 +560,37 @@ __device__ __forceinline__ int64_t f80_index(int round)
     return (int64_t)round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* PLAIN calls: a block does one item. Where sequences are alike, each thread describes the item for itself. */
+/* By all threads, each for itself: describes an item whose numbers are small and starts its copies. */
+template <class C, bool GROUPED>
+__device__ __forceinline__ void f80_start_near(const struct flash_sm80_args *a, const struct problem *p,
+                                               const struct f80_work &w, const struct f80_sequence &s,
+                                               struct f80_shared *sh, char *memory)
+{
+    struct f80_item item = { 0 };
+    f80_describe_near<C, GROUPED>(a, p, w, s, &item);
+    f80_even_begin<C>(a, p, &item, memory);
+    if (threadIdx.x == 0)
+        sh->item[0] = item;
+    __syncthreads();
+}
+
+/* PLAIN calls: a block does one item. Common calls come first, each kind with code of its own: at its start a block
+ * only waits for instructions. */
 template <class C>
 __device__ __forceinline__ void f80_plain_item(const struct flash_sm80_args *a, const struct problem *p,
                                                struct f80_shared *sh, char *memory)
 {
+    struct f80_work w;
     if (a->alike) {
-        struct f80_item item = { 0 };
-        struct f80_work w;
-        if (!f80_padded_work(a, blockIdx.x, &w))
+        struct f80_sequence s = a->sequence;
+        f80_padded_work(a, blockIdx.x, &w);
+        s.q_batch = s.k_batch = w.n;
+        f80_start_near<C, false>(a, p, w, s, sh, memory);
+    } else if (a->near) {
+        if (!f80_find<C::BM>(a, p, blockIdx.x, &w))
             return;
-        f80_describe_alike<C>(a, p, w, &item);
-        f80_even_begin<C>(a, p, &item, memory);
-        if (threadIdx.x == 0)
-            sh->item[0] = item;
-        __syncthreads();
+        const struct seq s = seq_get(p, w.n);
+        f80_start_near<C, true>(a, p, w, f80_sequence_of(p, &s), sh, memory);
     } else {
         if (threadIdx.x < 32)
             f80_describe<C>(a, p, blockIdx.x, &sh->item[0]);

@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#include "core/seq.h"
+#include "cuda/common/divide.h"
 #include "cuda/common/problem_param.h"
 
 #ifdef __cplusplus
@@ -23,10 +25,29 @@ enum flash_sm80_stage { FLASH_SM80_NO_STAGE, FLASH_SM80_COPIED, FLASH_SM80_GATHE
 /* Shared memory that a kernel declares itself, at most. */
 #define F80_STATIC_BYTES 1024
 
-/* Division of x < 2^31 by a fixed number: ((x mult >> 32) + x) >> shift. */
-struct f80_divisor {
-    uint32_t by, mult, shift;
+/* A sequence whose lengths and positions are all small: FLASH_SM80_SMALL. */
+struct f80_sequence {
+    int64_t q_batch, k_batch, q_row, k_row; /* its row 0 in q and o, key 0 in k and v */
+    int32_t rows, len_q, len_k;             /* rows written, queries, keys */
+    int32_t begin0, end0;                   /* row i sees the keys begin0 + i <= j < end0 + i, cut into 0 .. len_k */
 };
+enum { FLASH_SM80_SMALL = 1 << 29, FLASH_SM80_FAR = 1 << 30 };
+
+/* Without a window an offset may be anything: it is cut to where a row sees all keys or none. */
+QATTN_HD static inline struct f80_sequence f80_sequence_of(const struct problem *p, const struct seq *s)
+{
+    const int32_t offset = (int32_t)clamp64(s->offset, -FLASH_SM80_FAR, FLASH_SM80_FAR);
+    struct f80_sequence x = {
+        .q_batch = s->q_batch, .k_batch = s->k_batch, .q_row = s->q_row, .k_row = s->k_row, .rows = (int32_t)s->rows,
+        .len_q = (int32_t)s->len_q, .len_k = (int32_t)s->len_k, .begin0 = -FLASH_SM80_FAR,
+        .end0 = p->causal ? offset + 1 : FLASH_SM80_FAR,
+    };
+    if (p->window && p->window_right >= 0 && offset + (int32_t)p->window_right < x.end0)
+        x.end0 = offset + (int32_t)p->window_right + 1;
+    if (p->window && p->window_left >= 0)
+        x.begin0 = offset - (int32_t)p->window_left;
+    return x;
+}
 
 struct flash_sm80_args {
     int64_t part_rows;                /* rows of one split's part: B * Sq * Hq of q */
@@ -38,17 +59,18 @@ struct flash_sm80_args {
     int32_t tiles, num_splits;
     int32_t pairs, section;           /* (n, KV head); those whose items are neighbours: K and V fit the L2 cache */
     int32_t low, head;                /* the last items: tiles below low of all pairs; how many are before them */
-    struct f80_divisor by_section;    /* items of a section */
-    struct f80_divisor by_count, by_last_count, by_pairs; /* pairs of a section, of the last one, all */
-    struct f80_divisor by_heads, by_group;                /* KV heads; heads of a group */
+    struct divisor by_section;    /* items of a section */
+    struct divisor by_count, by_last_count, by_pairs; /* pairs of a section, of the last one, all */
+    struct divisor by_heads, by_group;                /* KV heads; heads of a group */
     float to_log2;                         /* the kernel's scores times this are logarithms to base 2 */
     int32_t terms;                         /* scores need more than a scale */
     int32_t scaled;                        /* the kernel multiplies them by it */
     int32_t stage;                         /* enum flash_sm80_stage */
     int32_t q_vector, kv_vector, o_vector; /* rows of q, of k and v, of o can be moved 16 bytes at a time */
     float unit, huge;                      /* a score is the kernel's times unit; huge: f80_is_huge */
-    int32_t alike;                         /* sequences have these lengths; row 0 sees begin0 <= j < end0 */
-    int32_t len_q, len_k, begin0, end0;
+    int32_t near;                          /* all lengths and positions are below FLASH_SM80_SMALL */
+    int32_t alike;                         /* and all sequences are this one, but for the batches' numbers; group 1 */
+    struct f80_sequence sequence;
 };
 
 /* What a launch of a kernel needs. */

@@ -100,6 +100,24 @@ template <class C> __device__ __forceinline__ uint32_t f80_at(const struct f80_l
     return x.base + ((uint32_t)((column & 3) << 5) ^ x.flip) + (column >> 2) * 128 + row * 16 * C::ROW_BYTES;
 }
 
+/* The sums of a row that has seen nothing. */
+template <class C>
+__device__ __forceinline__ void f80_clear(float (&o)[C::MB][C::W / 8][4], float (&m)[2 * C::MB], float (&l)[2 * C::MB])
+{
+#pragma unroll
+    for (int mb = 0; mb < C::MB; mb++)
+#pragma unroll
+        for (int nb = 0; nb < C::W / 8; nb++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                o[mb][nb][e] = 0.0f;
+#pragma unroll
+    for (int x = 0; x < 2 * C::MB; x++) {
+        m[x] = minus_infinity();
+        l[x] = 0.0f;
+    }
+}
+
 /* s = Q K^T of the warp's rows. Fragments are read one step ahead of their use. */
 template <class C>
 __device__ __forceinline__ void f80_multiply_k(float (&s)[C::MB][C::BN / 8][4], uint32_t (*q_kept)[C::MB][4],
