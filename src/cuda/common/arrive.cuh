@@ -15,8 +15,8 @@
 #include "cuda/common/arrive.h"
 #include "cuda/common/ptx.cuh"
 
-/* By one thread of each block, the same that arrives, some time before. `seen`: the word as it was read. Once the tag
- * is there, the comparison fails, and arrivals are kept. */
+/* By one thread of each block, the same that arrives, before it does. `seen`: the word as it was read (__ldcg), some
+ * time ago so that nobody waits for it. Once the tag is there, the comparison fails, and arrivals are kept. */
 __device__ __forceinline__ void arrive_prepare(unsigned long long *word, unsigned long long seen, uint64_t tag)
 {
     if (seen >> ARRIVE_BITS != tag)

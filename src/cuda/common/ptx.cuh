@@ -59,12 +59,27 @@ template <int pending> __device__ __forceinline__ void cp_async_wait(void)
 
 /* ---------------------------------------------------------------- memory to registers */
 
-/* 16 bytes, so aligned, that nobody writes while the kernel runs and that are read once; whole lines of 128 are
- * fetched. */
+/* 16 bytes, so aligned, that nobody writes while the kernel runs. */
 __device__ __forceinline__ void load_16(uint32_t *r, const void *from)
 {
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from));
+}
+
+/* For load_once_16: what comes leaves the second-level cache before other things do. */
+__device__ __forceinline__ uint64_t policy_evict_first(void)
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* 16 bytes, so aligned, that nobody writes while the kernel runs and that are read once; whole lines of 128 are
+ * fetched. */
+__device__ __forceinline__ void load_once_16(uint32_t *r, const void *from, uint64_t policy)
+{
+    asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "l"(from), "l"(policy));
 }
 
 /* ---------------------------------------------------------------- shared memory to fragments */

@@ -7,18 +7,19 @@
 
 #include "cuda/common/ptx.cuh"
 #include "cuda/common/score.cuh"
-#include "cuda/sm80/decode_range.cuh"
+#include "cuda/sm80/decode_sm80.h"
 
 /* One row of the sequence: the keys it sees by position, and what its scores need. */
 struct decode_row { int32_t begin, end; struct score_row score; };
 static_assert(sizeof(struct decode_row) <= DECODE_ROW_BYTES, "the launcher counts on it");
 
+/* Of a warp's rows: maximum, sum. */
+struct decode_sums { float m[16], l[16]; };
+
 struct decode_shared {
     struct seq seq;
-    int32_t max_begin, min_end;                                             /* keys all rows see */
-    float m[DECODE_MAX_WARPS][16], l[DECODE_MAX_WARPS][16];                 /* of each warp's rows, at the end */
-    struct decode_range range;                                              /* of all splits */
-    int rows;                                                               /* len_q * group; -1: not this kernel's */
+    struct decode_sums sums[DECODE_WARPS];                                  /* of each warp, at the end */
+    struct decode_range range;
     struct decode_row *row;                                                 /* [16 M] */
 };
 
@@ -27,7 +28,7 @@ struct decode_lane {
     int lane, warp, warps;
     int tiles;          /* M: warps of a key group */
     int tile;           /* which 16 rows */
-    int group, groups, groups_log2;     /* key group */
+    int group, groups;  /* key group */
     int rank, threads;  /* in the key group */
 };
 
@@ -37,11 +38,11 @@ __device__ __forceinline__ struct decode_lane decode_lane_of(int rows)
     t.lane = threadIdx.x & 31;
     t.warp = threadIdx.x >> 5;
     t.warps = blockDim.x >> 5;
-    t.tiles = rows <= 16 ? 1 : rows <= 32 ? 2 : 4;
+    const int tiles_log2 = decode_tiles_log2(rows);
+    t.tiles = 1 << tiles_log2;
     t.tile = t.warp & (t.tiles - 1);
-    t.group = t.tiles == 1 ? t.warp : t.tiles == 2 ? t.warp >> 1 : t.warp >> 2;
-    t.groups = t.tiles == 1 ? t.warps : t.tiles == 2 ? t.warps >> 1 : t.warps >> 2;
-    t.groups_log2 = t.groups == 1 ? 0 : t.groups == 2 ? 1 : 2;
+    t.group = t.warp >> tiles_log2;
+    t.groups = t.warps >> tiles_log2;
     t.rank = t.tile * 32 + t.lane;
     t.threads = 32 * t.tiles;
     keep_in_register(t.lane);
@@ -231,10 +232,10 @@ __device__ __forceinline__ void decode_issue(const struct decode_sm80_args *a, c
                                              const struct decode_source &v, struct decode_place at, int keys,
                                              char *slot)
 {
-    decode_copy<BYTES>(a, &p->k, k, (int)p->d, at.k, keys, a->k_copies, a->k_lanes, slot, a->k_pitch, t.rank,
+    decode_copy<BYTES>(a, &p->k, k, (int)p->d, at.k, keys, a->k_vector, a->k_lanes, slot, a->k_pitch, t.rank,
                        t.threads);
     if (!a->v_in_k)
-        decode_copy<BYTES>(a, &p->v, v, (int)p->dv, at.v, keys, a->v_copies, a->v_lanes,
+        decode_copy<BYTES>(a, &p->v, v, (int)p->dv, at.v, keys, a->v_vector, a->v_lanes,
                            slot + DECODE_UNIT * a->k_pitch, a->v_pitch, t.rank, t.threads);
 }
 
@@ -245,7 +246,7 @@ __device__ __forceinline__ void decode_load_q(const struct decode_sm80_args *a, 
 {
     const int width = (int)p->d, padded = (width + DECODE_STEP - 1) & -DECODE_STEP, group = (int)p->group;
     const char *const base = view_at(&p->q, s->q_batch, (int64_t)kv_head * group, s->q_row, 0);
-    if (BYTES == 2 && a->q_copies) {
+    if (BYTES == 2 && a->q_vector) {
         const int column = 16 * (threadIdx.x & ((1 << a->q_lanes) - 1)), left = 2 * width - column;
 #pragma unroll 1
         for (int r = threadIdx.x >> a->q_lanes; r < 16 * tiles; r += blockDim.x >> a->q_lanes) {

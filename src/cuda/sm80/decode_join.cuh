@@ -14,9 +14,38 @@
 
 #include "cuda/common/ptx.cuh"
 #include "cuda/simt/flash_close.cuh"
-#include "cuda/sm80/decode_range.cuh"
+#include "cuda/sm80/decode_sm80.h"
 
 enum { JOIN_CHUNK = 32, JOIN_LOADS = 16 };  /* splits that lanes hold the weights of; parts that are loaded at once */
+
+/* Element by element. Out of line: instructions that a block passes over once cost it their fetching. */
+static __device__ __noinline__ void decode_store_each(const struct problem *p, char *row, int column, float4 o)
+{
+    const float columns[4] = { o.x, o.y, o.z, o.w };
+    const int64_t step = p->o.stride[3] * p->o.itemsize;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (column + e < p->dv)
+            store_any(row + (column + e) * step, p->o.dtype, columns[e]);
+}
+
+/* O of four columns of a row, as many as there are. */
+__device__ __forceinline__ void decode_store(const struct decode_sm80_args *a, const struct problem *p, char *row,
+                                             int column, float4 o, float factor)
+{
+    o.x = flash_result(false, o.x, factor);
+    o.y = flash_result(false, o.y, factor);
+    o.z = flash_result(false, o.z, factor);
+    o.w = flash_result(false, o.w, factor);
+    if (!a->o_vector)
+        decode_store_each(p, row, column, o);
+    else if (p->o.dtype == QATTN_DTYPE_F32)
+        *(float4 *)(row + 4 * column) = o;
+    else if (p->o.dtype == QATTN_DTYPE_F16)
+        *(uint2 *)(row + 2 * column) = make_uint2(pack_16<__half>(o.x, o.y), pack_16<__half>(o.z, o.w));
+    else
+        *(uint2 *)(row + 2 * column) = make_uint2(pack_16<__nv_bfloat16>(o.x, o.y), pack_16<__nv_bfloat16>(o.z, o.w));
+}
 
 /* JOIN_LOADS parts, zeros from `count` on. */
 __device__ __forceinline__ void decode_join_load(const float4 *from, int64_t step, int count, float4 *x)
@@ -44,7 +73,7 @@ __device__ __forceinline__ void decode_join_add(const float4 *x, float weight, i
 __device__ __forceinline__ void decode_join_row(const struct decode_sm80_args *a, const struct problem *p,
                                                 const struct seq *s, int kv_head, int r, int64_t part, int live)
 {
-    const int lane = threadIdx.x & 31, i = r / (int)p->group, dv = (int)p->dv;
+    const int lane = threadIdx.x & 31, i = (int)divide((unsigned)r, a->by_group), dv = (int)p->dv;
     const int64_t h = kv_head * p->group + r - i * (int)p->group;
     const float2 *const ml = (const float2 *)a->parts_ml + part;
     const int64_t step = a->part_rows, pitch = step * (a->part_pitch / 4);
@@ -53,7 +82,8 @@ __device__ __forceinline__ void decode_join_row(const struct decode_sm80_args *a
     float4 x[JOIN_LOADS];
     decode_join_load(from, pitch, 4 * lane < dv ? live : 0, x);
 
-    float max = mine.x, factor, lse;
+    struct flash_end end;
+    float max = mine.x;
 #pragma unroll 1
     for (int k = lane + JOIN_CHUNK; k < live; k += JOIN_CHUNK)
         max = fmaxf(max, __ldcg(&ml[k * step]).x);
@@ -66,9 +96,9 @@ __device__ __forceinline__ void decode_join_row(const struct decode_sm80_args *a
         sum = __fmaf_rn(y.y, exp_below(y.x, max), sum);
     }
     sum = lanes_sum<32>(sum);
-    flash_close(p, h, false, max, sum, &factor, &lse);
+    const float factor = flash_factor(p, h, false, max, sum, &end);
 
-    char *const out = view_at(&p->o, s->q_batch, h, s->q_row + i, 0);
+    char *const out = decode_row_of(&a->o, s->q_batch, h, s->q_row + i);
 #pragma unroll 1
     for (int column = 4 * lane; column - 4 * lane < dv; column += 128, from += 32) {     /* all lanes: they shuffle */
         float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -76,21 +106,17 @@ __device__ __forceinline__ void decode_join_row(const struct decode_sm80_args *a
         for (int k = 0; k < live; k += JOIN_LOADS) {
             const int chunk = k & -JOIN_CHUNK;
             float w = weight;
-            if (chunk > 0)
-                w = exp_below(chunk + lane < live ? __ldcg(&ml[(chunk + lane) * step]).x : minus_infinity(), max);
             if (k > 0 || column >= 128)
                 decode_join_load(from + k * pitch, pitch, column < dv ? live - k : 0, x);
+            if (chunk > 0)
+                w = exp_below(chunk + lane < live ? __ldcg(&ml[(chunk + lane) * step]).x : minus_infinity(), max);
             decode_join_add(x, w, k - chunk, &o);
         }
-        const float columns[4] = { o.x, o.y, o.z, o.w };
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            if (column + e < dv)
-                store_any(out + (column + e) * p->o.stride[3] * p->o.itemsize, p->o.dtype,
-                          flash_result(false, columns[e], factor));
+        if (column < dv)
+            decode_store(a, p, out, column, o, factor);
     }
     if (p->lse.dtype && lane == 0)
-        *(float *)view_at(&p->lse, s->q_batch, h, s->q_row + i, 0) = lse;
+        *(float *)view_at(&p->lse, s->q_batch, h, s->q_row + i, 0) = flash_lse(p, false, end);
 }
 
 #endif

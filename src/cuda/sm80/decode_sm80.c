@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-/* Launcher of decode_sm80.cuh: splits, shared memory, workspace, and how the splits' parts come together. */
+/* Launcher of decode_sm80.cuh and decode_direct.cuh: splits, shared memory, workspace, and how the splits' parts come
+ * together. */
 #include "cuda/sm80/decode_sm80.h"
 
 #include <limits.h>
@@ -12,10 +13,10 @@
 #include "cuda/common/arrive.h"
 #include "cuda/launch.h"
 #include "cuda/sizes.h"
+#include "cuda/sm80/decode_cut.h"
 
 enum {
-    WARPS = 4, STAGES = 3,          /* of a block; units under way for each warp */
-    MAX_SPLITS = 256,               /* that are chosen here */
+    STAGES = 3,                     /* units under way for each warp */
     JOIN_ROWS = 16,                 /* whose parts one block adds at once */
     MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances over 16 bits */
     MAX_KEYS = INT_MAX - 1024
@@ -25,7 +26,6 @@ struct plan {
     struct decode_sm80_args args;
     const void *kernel;
     size_t shared_bytes;
-    bool direct;                /* of direct_shapes */
     bool few;                   /* the last split to finish adds the parts, no second kernel */
     size_t parts_bytes, ml_bytes;   /* workspace of the splits' O, of their maxima and sums */
     size_t bytes;               /* workspace; SIZE_MAX: more than can be */
@@ -56,8 +56,8 @@ static int32_t lanes_of(int64_t width, int32_t itemsize)
 
 static size_t shared_bytes(const struct problem *p, struct decode_sm80_args *a, int32_t row_tiles)
 {
-    const size_t ring = (size_t)(WARPS * a->stages * DECODE_UNIT) * (size_t)(a->k_pitch + a->v_pitch);
-    const size_t merge = WARPS * 16 * (size_t)(blocks_of(p->dv, DECODE_STEP) * DECODE_STEP + 8) * sizeof(float);
+    const size_t ring = (size_t)(DECODE_WARPS * a->stages * DECODE_UNIT) * (size_t)(a->k_pitch + a->v_pitch);
+    const size_t merge = DECODE_WARPS * 16 * (size_t)(blocks_of(p->dv, DECODE_STEP) * DECODE_STEP + 8) * sizeof(float);
     a->q_offset = (int32_t)(ring > merge ? ring : merge);
     a->row_offset = a->q_offset + row_tiles * 16 * a->q_pitch;
     return (size_t)a->row_offset + (size_t)(row_tiles * 16 * DECODE_ROW_BYTES);
@@ -77,7 +77,7 @@ static bool size_shared(const struct problem *p, struct plan *plan, size_t limit
     a->v_pitch = pitch_of(p->dv, p->k.itemsize);
     for (int blocks = 2; blocks > 0; blocks--)
         for (a->stages = STAGES; a->stages > 0; a->stages--) {
-            plan->shared_bytes = shared_bytes(p, a, a->part_rows <= 16 ? 1 : a->part_rows <= 32 ? 2 : 4);
+            plan->shared_bytes = shared_bytes(p, a, 1 << decode_tiles_log2(a->part_rows));
             const size_t each = plan->shared_bytes + DECODE_STATIC_BYTES;
             if (each <= limit && each * (size_t)blocks <= whole)
                 return true;
@@ -92,12 +92,13 @@ static bool is_half(int32_t dtype) { return dtype == QATTN_DTYPE_F16 || dtype ==
 /* A descale that varies along D cannot be taken out of a product over D. */
 static bool along_d(const struct descale *ds) { return ds->kind != DESCALE_NONE && ds->t.shape[3] > 1; }
 
-/* Sequences times KV heads, times rows or splits, fit 31 bits. */
+/* Sequences times KV heads, times rows or splits, fit 31 bits; so do a unit and two chunks of each split after it. */
 static bool few_items(const struct problem *p)
 {
     const int64_t most = p->num_splits > FLASH_SM80_DECODE_ROWS ? p->num_splits : FLASH_SM80_DECODE_ROWS;
     int64_t items;
-    return !__builtin_mul_overflow(p->n, p->hq / p->group, &items) && items <= INT_MAX / most;
+    return !__builtin_mul_overflow(p->n, p->hq / p->group, &items) && items <= INT_MAX / most &&
+           p->num_splits <= INT_MAX / (4 * DIRECT_WARPS);
 }
 
 bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap)
@@ -122,16 +123,18 @@ bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap)
     return false;
 }
 
-/* Rows of 16-byte pieces, as asynchronous copies want them. */
-static bool aligned(const struct problem *p, const struct view *x)
+static struct decode_tensor tensor_of(const struct view *x)
 {
-    return !p->shapes_only && rows_of_16_bytes(x);
+    int64_t bytes[3];
+    for (int axis = 0; axis < 3; axis++)         /* wraps where no row lies */
+        bytes[axis] = (int64_t)((uint64_t)x->stride[axis] * (uint64_t)x->itemsize);
+    return (struct decode_tensor){ x->data, bytes[0], bytes[1], bytes[2] };
 }
 
 /* V is the beginning of K's rows, as in MLA. */
 static bool v_within_k(const struct problem *p)
 {
-    if (p->shapes_only || p->v.data != p->k.data || p->dv > p->d || p->v.dtype != p->k.dtype)
+    if (p->v.data != p->k.data || p->dv > p->d || p->v.dtype != p->k.dtype)
         return false;
     for (int axis = 0; axis < 3; axis++)
         if (p->v.stride[axis] != p->k.stride[axis])
@@ -141,45 +144,38 @@ static bool v_within_k(const struct problem *p)
 
 /* ---------------------------------------------------------------- plan */
 
-/* Cost of a call, in the time of a unit on a busy multiprocessor: every block pays for its start, its units and its
- * end; splits pay for bringing their parts together. */
-static int64_t cost_of(int64_t items, int64_t slots, int64_t units, int64_t splits)
+/* Splits and warps for a device with `places` places for warps. The length is the capacity, the true ones are in device
+ * memory. */
+static struct decode_choice choose(const struct problem *p, int64_t items, int64_t places, int32_t part_rows,
+                                   uint32_t most_warps)
 {
-    const int64_t waves = blocks_of(items * splits, slots);
-    return waves * (blocks_of(units, splits) + 6) + (splits > 1 ? 8 + splits / 8 : 0);
-}
-
-/* Whole waves of blocks, or no split; the length is the capacity, the true ones are in device memory. */
-static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots)
-{
-    const int64_t units = blocks_of(p->cap_k, DECODE_UNIT), most = smaller(blocks_of(units, WARPS), MAX_SPLITS);
-    int64_t best = 1, last = 1;
+    const int64_t units = blocks_of(p->cap_k, DECODE_UNIT);
+    const struct decode_demand demand = { (uint32_t)items, (uint32_t)units, (uint32_t)decode_tiles_log2(part_rows),
+                                          (uint32_t)places, most_warps };
+    const struct decode_choice none = { 1, DECODE_WARPS };
     if (p->num_splits > 0)
-        return p->num_splits;
-    if (items <= 0 || items > 8 * slots)
-        return 1;
-    int64_t best_cost = cost_of(items, slots, units, 1);
-    for (int64_t waves = 1; waves <= 8 && last < most; waves++) {
-        const int64_t wanted = waves * slots / items, splits = wanted < most ? wanted : most;
-        if (splits == last)
-            continue;
-        last = splits;
-        const int64_t cost = splits > 1 ? cost_of(items, slots, units, splits) : best_cost;
-        best = cost < best_cost ? splits : best;
-        best_cost = smaller(cost, best_cost);
-    }
-    return best;
+        return (struct decode_choice){ (uint32_t)p->num_splits,
+                                       items * p->num_splits <= places / most_warps ? most_warps : DECODE_WARPS };
+    return items > 0 && items <= 8 * places / DECODE_WARPS && units > 0 ? qattn__decode_choose(&demand) : none;
 }
 
-/* The workspace is sized for the whole device: a context with fewer multiprocessors has no more splits. */
-static int32_t plan_splits(const struct problem *p, struct decode_sm80_args *a, int64_t items, int64_t blocks)
+/* The workspace is sized for the whole device: a context with fewer multiprocessors has no more splits. `blocks` of
+ * DECODE_WARPS find place on a multiprocessor. */
+static int32_t plan_splits(const struct problem *p, struct decode_sm80_args *a, int64_t items, int64_t blocks,
+                           uint32_t most_warps)
 {
     int all = 0, own = 0;
     QATTN_TRY(qattn__cuda_attribute(&all, cudaDevAttrMultiProcessorCount, p->device_id));
     QATTN_TRY(qattn__cuda_multiprocessors(&own, p->device_id));
-    a->num_splits = (int32_t)choose_splits(p, items, blocks * all);
-    if (own < all)
-        a->num_splits = (int32_t)smaller(a->num_splits, choose_splits(p, items, blocks * own));
+    struct decode_choice x = choose(p, items, DECODE_WARPS * blocks * all, a->part_rows, most_warps);
+    if (own < all) {
+        const struct decode_choice less = choose(p, items, DECODE_WARPS * blocks * own, a->part_rows, most_warps);
+        x.warps = less.warps;
+        x.splits = less.splits < x.splits ? less.splits : x.splits;
+    }
+    a->cut.num_splits = (int32_t)x.splits;
+    a->cut.warps_log2 = __builtin_ctz(x.warps);
+    a->cut.exact = p->num_splits > 0;
     return QATTN_OK;
 }
 
@@ -189,16 +185,33 @@ static void size_parts(const struct problem *p, struct plan *plan, size_t items)
 {
     struct decode_sm80_args *const a = &plan->args;
     a->part_pitch = (int32_t)(p->dv + 3) / 4 * 4;
-    if (a->num_splits == 1)
+    if (a->cut.num_splits == 1)
         return;
-    plan->few = a->num_splits < ARRIVE_MOST && (a->part_rows <= JOIN_ROWS || !decode_sm80_takes(p->cap_q, p->group));
-    const size_t rows = times(times(items, (size_t)a->num_splits), (size_t)a->part_rows);
+    plan->few =
+        a->cut.num_splits < ARRIVE_MOST && (a->part_rows <= JOIN_ROWS || !decode_sm80_takes(p->cap_q, p->group));
+    const size_t rows = times(times(items, (size_t)a->cut.num_splits), (size_t)a->part_rows);
     plan->parts_bytes = rounded(times(rows, (size_t)a->part_pitch * sizeof(float)));
     plan->ml_bytes = rounded(times(rows, 2 * sizeof(float)));
     const size_t words = plan->few ? rounded(times(items, sizeof *a->words)) : 0;
     plan->bytes = plan->parts_bytes + plan->ml_bytes + words;
     if (plan->bytes > SIZE_MAX / 8)
         plan->bytes = SIZE_MAX;
+}
+
+/* Where nothing depends on the sequence, or only how many keys it has, all of which its rows see, blocks need not look
+ * it up. */
+static void set_alike(const struct problem *p, struct decode_sm80_args *a)
+{
+    const int64_t rows = p->q.shape[2] < p->cap_q ? p->q.shape[2] : p->cap_q;
+    const bool sees_all = !p->window && (!p->causal || (rows == 1 && p->position == POSITION_BOTTOM_RIGHT));
+    if (p->cu_seqlens_q || p->cu_seqlens_k || p->seqused_q || p->q_offsets || (p->seqused_k && !sees_all))
+        return;
+    a->seq = (struct seq){ .rows = rows, .len_q = rows, .len_k = p->cap_k };
+    a->seq.offset = p->position == POSITION_TOP_LEFT ? 0
+                    : p->position == POSITION_OFFSET ? p->q_offset
+                                                     : a->seq.len_k - a->seq.len_q;
+    a->range = decode_range_of(p, &a->seq, a->longest, &a->cut);
+    a->alike = a->range.rows <= 0 ? DECODE_UNLIKE : p->seqused_k ? DECODE_ALIKE_BUT_KEYS : DECODE_ALIKE;
 }
 
 /* The shapes of decode_direct.cuh. Which kernel runs is a matter of strides too; how many splits there are is not. */
@@ -219,43 +232,61 @@ static const void *direct_kernel(const struct problem *p)
     return p->q.dtype == QATTN_DTYPE_F16 ? qattn__decode_direct_f16(p->d == 64) : qattn__decode_direct_bf16(p->d == 64);
 }
 
-/* Blocks of 128 threads: two a multiprocessor, where shared memory lets them. */
+/* What the workspace is a matter of: splits and rows. The direct kernel has DIRECT_WARPS a multiprocessor, the general
+ * one two blocks where shared memory lets them. */
 static int32_t make_plan(const struct problem *p, struct plan *plan)
 {
     int limit = 0, whole = 0;
     *plan = (struct plan){ 0 };
     struct decode_sm80_args *const a = &plan->args;
+    const int64_t items = p->n * (p->hq / p->group);
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&whole, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
-    a->kv_heads = (int32_t)(p->hq / p->group);
-    a->longest = (int32_t)(FLASH_SM80_DECODE_ROWS / p->group);
-    a->k_copies = aligned(p, &p->k);
-    a->v_copies = aligned(p, &p->v);
+    QATTN_REQUIRE(size_shared(p, plan, (size_t)limit, (size_t)whole), QATTN_ERR_INTERNAL,
+                  "decode needs %zu bytes of shared memory", plan->shared_bytes);
+    const int64_t room = whole / (int64_t)(plan->shared_bytes + DECODE_STATIC_BYTES);
     a->whole = !p->page_table || p->page_size % DECODE_UNIT == 0;
-    a->page_size = (int32_t)smaller(p->page_size, INT_MAX);
-    a->page_shift =
-        a->page_size > 0 && (a->page_size & (a->page_size - 1)) == 0 ? __builtin_ctz((unsigned)a->page_size) : -1;
-    a->q_copies = aligned(p, &p->q);
+    const bool fits = direct_shapes(p, a);
+    QATTN_TRY(plan_splits(p, a, items, fits ? DIRECT_WARPS / DECODE_WARPS : room < 2 ? 1 : 2,
+                          fits ? DIRECT_WARPS : DECODE_WARPS));
+    a->work = (int32_t)(items * a->cut.num_splits);
+    size_parts(p, plan, (size_t)items);
+    return QATTN_OK;
+}
+
+/* The kernel and all that it is told; addresses matter here. */
+static void fill_args(const struct problem *p, struct plan *plan)
+{
+    struct decode_sm80_args *const a = &plan->args;
+    a->q = tensor_of(&p->q);
+    a->k = tensor_of(&p->k);
+    a->v = tensor_of(&p->v);
+    a->o = tensor_of(&p->o);
+    a->q_vector = rows_of_16_bytes(&p->q);
+    a->k_vector = rows_of_16_bytes(&p->k);
+    a->v_vector = rows_of_16_bytes(&p->v);
+    a->o_vector = rows_of_16_bytes(&p->o) && p->dv % 4 == 0;
     a->q_lanes = lanes_of(p->d, 2);
     a->k_lanes = lanes_of(p->d, p->k.itemsize);
     a->v_lanes = lanes_of(p->dv, p->k.itemsize);
-    QATTN_REQUIRE(size_shared(p, plan, (size_t)limit, (size_t)whole), QATTN_ERR_INTERNAL,
-                  "decode needs %zu bytes of shared memory", plan->shared_bytes);
-    const int64_t room = whole / (int64_t)(plan->shared_bytes + DECODE_STATIC_BYTES), items = p->n * a->kv_heads;
-    plan->direct = direct_shapes(p, a);
-    const int64_t blocks = plan->direct ? DIRECT_BLOCKS : room < 2 ? 1 : 2;
-    a->least_units = p->num_splits > 0 ? 1 : WARPS;
-    QATTN_TRY(plan_splits(p, a, items, blocks));
-    a->work = (int32_t)(items * a->num_splits);
-    size_parts(p, plan, (size_t)items);
-    a->v_in_k = v_within_k(p);                   /* after the sizes, which addresses must not change */
+    a->v_in_k = v_within_k(p);
     a->v_pitch = a->v_in_k ? 0 : a->v_pitch;
-    plan->kernel = general_kernel(p);
-    if (plan->direct && a->k_copies && a->v_copies) {
-        plan->kernel = direct_kernel(p);
-        plan->shared_bytes = 0;
-    }
-    return QATTN_OK;
+    a->page_size = (int32_t)smaller(p->page_size, INT_MAX);
+    a->page_shift =
+        a->page_size > 0 && (a->page_size & (a->page_size - 1)) == 0 ? __builtin_ctz((unsigned)a->page_size) : -1;
+    a->last_page = p->page_table ? (int32_t)smaller(p->num_pages - 1, INT_MAX) : 0; /* tables have 32 bits */
+    a->terms = p->bias.dtype || p->keep.dtype || p->alibi_slopes;
+    a->cap_k = (int32_t)p->cap_k;
+    a->longest = (int32_t)(FLASH_SM80_DECODE_ROWS / p->group);
+    a->by_heads = divisor_of(p->hq / p->group);
+    a->by_group = divisor_of(p->group);
+    a->by_splits = divisor_of(a->cut.num_splits);
+    const bool direct = direct_shapes(p, a) && a->k_vector && a->v_vector;
+    if (!direct)
+        a->cut.warps_log2 = __builtin_ctz(DECODE_WARPS);
+    plan->kernel = direct ? direct_kernel(p) : general_kernel(p);
+    plan->shared_bytes = direct ? 0 : plan->shared_bytes;
+    set_alike(p, a);
 }
 
 size_t qattn__sm80_decode_workspace(const struct problem *p)
@@ -268,7 +299,8 @@ size_t qattn__sm80_decode_workspace(const struct problem *p)
 
 static int32_t launch_combine(const struct decode_sm80_args *a, void **params, qattn_stream stream)
 {
-    const int64_t blocks = (int64_t)(a->work / a->num_splits) * blocks_of(a->part_rows, DECODE_COMBINE_THREADS / 32);
+    const int64_t items = a->work / a->cut.num_splits;
+    const int64_t blocks = items * blocks_of(a->part_rows, DECODE_COMBINE_THREADS / 32);
     return qattn__cuda_launch(qattn__decode_combine(), blocks, DECODE_COMBINE_THREADS, 0, params, stream,
                               "decode_combine");
 }
@@ -296,7 +328,7 @@ int32_t qattn__sm80_decode_load(const struct problem *p)
     struct plan plan;
     QATTN_TRY(make_plan(p, &plan));
     QATTN_TRY(qattn__cuda_load(general_kernel(p)));
-    if (plan.direct) /* which one runs is a matter of alignment */
+    if (direct_shapes(p, &plan.args)) /* which one runs is a matter of alignment */
         QATTN_TRY(qattn__cuda_load(direct_kernel(p)));
     QATTN_TRY(qattn__cuda_load(qattn__decode_combine()));
     return QATTN_OK;
@@ -306,7 +338,8 @@ int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_strea
 {
     struct plan plan;
     QATTN_TRY(make_plan(p, &plan));
-    if (plan.args.num_splits > 1) {
+    fill_args(p, &plan);
+    if (plan.args.cut.num_splits > 1) {
         plan.args.parts_o = (float *)(void *)workspace;
         plan.args.parts_ml = (float *)(void *)(workspace + plan.parts_bytes);
     }
@@ -316,6 +349,7 @@ int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_strea
     }
     void *params[] = { &plan.args, problem_as_param(p) };
     QATTN_TRY(
-        qattn__cuda_launch(plan.kernel, plan.args.work, 32 * WARPS, plan.shared_bytes, params, stream, "decode_sm80"));
-    return plan.args.num_splits > 1 && !plan.few ? launch_combine(&plan.args, params, stream) : QATTN_OK;
+        qattn__cuda_launch(plan.kernel, plan.args.work, 32 << plan.args.cut.warps_log2, plan.shared_bytes, params,
+                           stream, "decode_sm80"));
+    return plan.args.cut.num_splits > 1 && !plan.few ? launch_combine(&plan.args, params, stream) : QATTN_OK;
 }

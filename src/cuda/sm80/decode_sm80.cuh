@@ -11,11 +11,12 @@
  *
  * Up to 8 rows of the common shapes are decode_direct.cuh's.
  *
- * Who does what: rows are cut in M = 1, 2 or 4 tiles of 16; M warps, one a tile, are a key group. The groups share the
- * units of the split in turn, each with a ring of its own: they never wait for each other until the end. A lone warp
- * (M = 1: up to 16 rows, the common decode) waits for nobody at all. At the end the groups' m, l and O are brought
- * together in shared memory, in order, and go to O and LSE or, with splits, to the workspace; the last split of a
- * sequence and KV head to finish (arrive.cuh) adds the splits' parts in order, or for many rows a second kernel does.
+ * Who does what: rows are cut in M = 1, 2 or 4 tiles of 16; M warps, one a tile, are a key group. Each group takes one
+ * unit of each of the split's chunks (decode_range.h), with a ring of its own: they never wait for each other until the
+ * end. A lone warp (M = 1: up to 16 rows, the common decode) waits for nobody at all. At the end the groups' m, l and O
+ * are brought together in shared memory, in order, and go to O and LSE or, with splits, to the workspace; the last
+ * split of a sequence and KV head to finish (arrive.cuh) adds the splits' parts in order, or for many rows a second
+ * kernel does.
  *
  * Shared memory: ring  [groups][depth][16 rows of K, 16 rows of V]: whole lines of 128 bytes, their 16-byte pieces
  *                      exchanged (decode_turn); later O of the groups in fp32
@@ -31,7 +32,7 @@
  * Masks cost a comparison per score in units at an edge only. A unit with a hidden pair and a non-finite V: the
  * product takes 0 for such elements, and a second one, of marks, finds the rows that see them.
  *
- * Read in this order: decode_range.cuh (which keys a split takes), decode_copy.cuh (who a thread is, copies),
+ * Read in this order: decode_range.h (which keys a split takes), decode_copy.cuh (who a thread is, copies),
  * decode_unit.cuh (one unit: products, scores, softmax), decode_bytes.cuh (8-bit k, v), decode_join.cuh (splits), the
  * kernel below, and decode_direct.cuh.
  */
@@ -55,8 +56,8 @@ __device__ __forceinline__ void decode_hand_in(const struct problem *p, struct d
     for (int half = 0; half < 2; half++) {
         const float sum = lanes_sum<4>(w->l[half]) * decode_lowered(T()), unit = w->unit[half] * decode_lowered(T());
         if (c == 0) {
-            sh->m[t.warp][g + 8 * half] = w->m[half];
-            sh->l[t.warp][g + 8 * half] = sum;
+            sh->sums[t.warp].m[g + 8 * half] = w->m[half];
+            sh->sums[t.warp].l[g + 8 * half] = sum;
         }
         if (16 * t.tile + g + 8 * half >= rows)
             continue;
@@ -76,50 +77,65 @@ __device__ __forceinline__ void decode_hand_in(const struct problem *p, struct d
     }
 }
 
-/* Brings the key groups together, a warp a row, and writes O and LSE or, with part >= 0, rows of the split's part.
- * merge: [warp][block][pitch]. */
-template <int BYTES>
-__device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a, const struct problem *p,
-                                                const struct decode_shared *sh, const struct decode_lane &t,
-                                                int kv_head, int64_t part, const float *merge, int block, int pitch,
-                                                int rows)
+/* The descales of v, which may vary along D. */
+__device__ __forceinline__ void decode_scale_o(const struct problem *p, const struct seq *s, int kv_head, int d,
+                                               float4 *o)
 {
-    const struct seq *const s = &sh->seq;
+    float *const columns[4] = { &o->x, &o->y, &o->z, &o->w };
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (d + e < p->dv)
+            *columns[e] *= seq_kv_descale(p, s, &p->v_descale, kv_head / p->v_descale.head_div, 0, d + e);
+}
+
+/* Brings the key groups together, a warp a row, and writes O and LSE or, with part >= 0, rows of the split's part.
+ * sums, merge: [warp], [warp][block][pitch]. Lane k has the weight of group k, of `most` groups at most. */
+template <int BYTES, int most>
+__device__ __forceinline__ void decode_hand_out(const struct decode_sm80_args *a, const struct problem *p,
+                                                const struct seq *s, const struct decode_lane &t, int kv_head,
+                                                int64_t part, const struct decode_sums *sums, const float *merge,
+                                                int block, int pitch, int rows)
+{
+#pragma unroll 1
     for (int r = t.warp; r < rows; r += t.warps) {
-        const int tile = r >> 4, x = r & 15;
-        const int i = r / (int)p->group;
-        const int64_t h = kv_head * p->group + r - i * (int)p->group;
-        float max = minus_infinity(), sum = 0.0f, weight[DECODE_MAX_WARPS];
-        for (int k = 0; k < t.groups; k++)
-            max = fmaxf(max, sh->m[k * t.tiles + tile][x]);
+        const int tile = r >> 4, x = r & 15, k = t.lane & (most - 1), warp = k * t.tiles + tile;
+        const float mine = k < t.groups ? sums[warp].m[x] : minus_infinity(), max = lanes_max<most>(mine);
+        const float weight = exp_below(mine, max);
+        const float sum = lanes_sum<most>(k < t.groups ? __fmul_rn(sums[warp].l[x], weight) : 0.0f);
+        float weights[most], factor = 1.0f;
 #pragma unroll
-        for (int k = 0; k < DECODE_MAX_WARPS; k++)
-            if (k < t.groups) {
-                weight[k] = exp_below(sh->m[k * t.tiles + tile][x], max);
-                sum += sh->l[k * t.tiles + tile][x] * weight[k];
-            }
-        float factor = 1.0f, lse;
-        if (part < 0)
-            flash_close(p, h, false, max, sum, &factor, &lse);
-        char *const out = view_at(&p->o, s->q_batch, h, s->q_row + i, 0);
-        for (int d = t.lane; d < p->dv; d += 32) {
-            float o = 0.0f;
-#pragma unroll
-            for (int k = 0; k < DECODE_MAX_WARPS; k++)
-                if (k < t.groups)
-                    o += merge[((k * t.tiles + tile) * block + x) * pitch + d] * weight[k];
-            if (BYTES == 1 && p->v_descale.kind == DESCALE_SEQUENCE && sum != 0.0f)
-                o *= seq_kv_descale(p, s, &p->v_descale, kv_head / p->v_descale.head_div, 0, d);
-            if (part >= 0)
-                a->parts_o[(part + r) * a->part_pitch + d] = o;
-            else
-                store_any(out + d * p->o.stride[3] * p->o.itemsize, p->o.dtype, flash_result(false, o, factor));
+        for (int g = 0; g < most; g++)
+            weights[g] = __shfl_sync(0xFFFFFFFFu, weight, g);
+        char *out = NULL;
+        if (part < 0) {
+            const int i = (int)divide((unsigned)r, a->by_group);
+            const int64_t h = kv_head * p->group + r - i * (int)p->group;
+            struct flash_end end;
+            factor = flash_factor(p, h, false, max, sum, &end);
+            out = decode_row_of(&a->o, s->q_batch, h, s->q_row + i);
+            if (t.lane == 0 && p->lse.dtype)
+                *(float *)view_at(&p->lse, s->q_batch, h, s->q_row + i, 0) = flash_lse(p, false, end);
+        } else if (t.lane == 0) {
+            *(float2 *)(a->parts_ml + 2 * (part + r)) = make_float2(max, sum);
         }
-        if (t.lane == 0 && part >= 0) {
-            a->parts_ml[2 * (part + r)] = max;
-            a->parts_ml[2 * (part + r) + 1] = sum;
-        } else if (t.lane == 0 && p->lse.dtype) {
-            *(float *)view_at(&p->lse, s->q_batch, h, s->q_row + i, 0) = lse;
+#pragma unroll 1
+        for (int d = 4 * t.lane; d < p->dv; d += 128) {
+            float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int g = 0; g < most; g++)
+                if (g < t.groups) {
+                    const float4 y = *(const float4 *)(merge + ((g * t.tiles + tile) * block + x) * pitch + d);
+                    o.x = __fmaf_rn(y.x, weights[g], o.x);
+                    o.y = __fmaf_rn(y.y, weights[g], o.y);
+                    o.z = __fmaf_rn(y.z, weights[g], o.z);
+                    o.w = __fmaf_rn(y.w, weights[g], o.w);
+                }
+            if (BYTES == 1 && p->v_descale.kind == DESCALE_SEQUENCE && sum != 0.0f)
+                decode_scale_o(p, s, kv_head, d, &o);
+            if (part >= 0)
+                *(float4 *)(a->parts_o + (part + r) * a->part_pitch + d) = o;
+            else
+                decode_store(a, p, out, d, o, factor);
         }
     }
 }
@@ -138,87 +154,118 @@ static __device__ __noinline__ void decode_write_dead(const struct problem *p, c
 }
 
 /* What rows see, for masks and terms; rows of the last tile beyond the sequence's see what its last row sees. */
-__device__ __forceinline__ void decode_setup(const struct problem *p, struct decode_shared *sh, int kv_head, int rows)
+__device__ __forceinline__ void decode_setup(const struct decode_sm80_args *a, const struct problem *p,
+                                             const struct seq *s, int kv_head, int rows, struct decode_row *row)
 {
-    const int padded = rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+    const int padded = 16 << decode_tiles_log2(rows);
     for (int r = threadIdx.x; r < padded; r += blockDim.x) {
         const int at = r < rows ? r : rows - 1, i = at / (int)p->group;
-        struct decode_row *const row = &sh->row[r];
         int64_t begin, end;
-        seq_visible(p, &sh->seq, i, &begin, &end);
-        row->begin = (int32_t)begin;
-        row->end = (int32_t)end;
-        if (score_has_terms(p))
-            row->score = score_row_of(p, &sh->seq, kv_head * p->group + at - i * p->group, i);
+        seq_visible(p, s, i, &begin, &end);
+        row[r].begin = (int32_t)begin;
+        row[r].end = (int32_t)end;
+        if (a->terms)
+            row[r].score = score_row_of(p, s, kv_head * p->group + at - i * p->group, i);
     }
 }
 
-/* By one thread: the sequence, its rows (-1: not this kernel's) and the keys they see. */
-__device__ __forceinline__ void decode_open(const struct decode_sm80_args *a, const struct problem *p, int n,
-                                            struct decode_shared *sh, struct decode_row *row)
+/* Units of key group g of a split: their number. The first is number (split << chunk_log2) + g of those that the
+ * sequence sees, the others follow num_splits chunks apart. */
+__device__ __forceinline__ int decode_count(const struct decode_sm80_args *a, const struct decode_range &range,
+                                            int split, int g)
 {
-    const struct seq s = seq_get(p, n);
-    sh->seq = s;
-    sh->row = row;
-    sh->rows = s.len_q <= a->longest ? (int)s.len_q * (int)p->group : -1;
-    if (sh->rows > 0) {
-        int64_t begin, end, last_begin, last_end;
-        seq_visible(p, &s, 0, &begin, &end);
-        seq_visible(p, &s, s.len_q - 1, &last_begin, &last_end);
-        sh->range = decode_range_of((int)begin, (int)last_end);
-        sh->max_begin = (int)last_begin;
-        sh->min_end = (int)end;
-    }
+    const int from = (split << range.chunk_log2) + g;
+    if (g >> range.chunk_log2 || from >= range.units)
+        return 0;
+    return (int)divide((unsigned)(range.units - 1 - from) >> range.chunk_log2, a->by_splits) + 1;
+}
+
+/* Does the split have units that need decode_setup's rows? */
+__device__ __forceinline__ bool decode_needs_rows(const struct decode_sm80_args *a, const struct decode_range &range,
+                                                  int split)
+{
+    const int from = split << range.chunk_log2, chunks = decode_count(a, range, split, 0);
+    const int end = from + (((chunks - 1) * a->cut.num_splits + 1) << range.chunk_log2);
+    return a->terms || (chunks > 0 && ((range.first + from) * DECODE_UNIT < range.max_begin ||
+                                       (range.first + min(end, range.units)) * DECODE_UNIT > range.min_end));
 }
 
 /* What a block does: one split of one sequence and KV head. */
 struct decode_item {
     int index, split;           /* of the split among all, and among those of the sequence and KV head */
     int n, kv_head;
-    int live;                   /* splits that have keys */
-    unsigned long long *word;   /* where the splits arrive, and what stood there; NULL: a second kernel adds parts */
-    unsigned long long arrived;
+    unsigned long long *word;   /* where the splits arrive; NULL: a second kernel adds parts */
 };
 
-/* By all threads: opens the block's item and writes its sequence's dead rows. False: nothing else is to be done. */
-__device__ __forceinline__ bool decode_enter(const struct decode_sm80_args *a, const struct problem *p,
-                                             struct decode_shared *sh, struct decode_row *row, struct decode_item *x)
+__device__ __forceinline__ struct decode_item decode_item_of(const struct decode_sm80_args *a)
 {
-    const int index = blockIdx.x, item = index / a->num_splits;
-    x->index = index;
-    x->split = index - item * a->num_splits;
-    x->n = item / a->kv_heads;
-    x->kv_head = item - x->n * a->kv_heads;
-    x->word = a->words ? a->words + item : NULL;
-    x->arrived = 0;
+    struct decode_item x;
+    x.index = (int)blockIdx.x;
+    const unsigned item = divide(blockIdx.x, a->by_splits), n = divide(item, a->by_heads);
+    x.split = (int)(blockIdx.x - item * a->by_splits.by);
+    x.n = (int)n;
+    x.kv_head = (int)(item - n * a->by_heads.by);
+    x.word = a->words ? a->words + item : NULL;
+    return x;
+}
+
+/* The sequence, where all are alike. */
+__device__ __forceinline__ struct seq decode_seq_of(const struct decode_sm80_args *a, int n)
+{
+    struct seq s = a->seq;
+    s.n = s.q_batch = s.k_batch = n;
+    return s;
+}
+
+/* Are there rows past the queries, and this block's? */
+__device__ __forceinline__ bool decode_has_dead(const struct decode_item &x, const struct seq &s,
+                                                const struct decode_range &range)
+{
+    return x.split == 0 && s.len_q < s.rows && range.rows >= 0;
+}
+
+/* The first split closes a sequence without keys. */
+__device__ __forceinline__ bool decode_is_live(const struct decode_item &x, const struct decode_range &range)
+{
+    return range.rows > 0 && (x.split == 0 || x.split < range.live);
+}
+
+/* By all threads: looks the item's sequence up, writes its dead rows. False: nothing else is to be done. */
+__device__ __forceinline__ bool decode_enter(const struct decode_sm80_args *a, const struct problem *p,
+                                             const struct decode_item &x, struct decode_shared *sh)
+{
+    const bool alike = a->alike == DECODE_ALIKE;
     if (threadIdx.x == 0) {
-        if (x->word)
-            x->arrived = *(volatile const unsigned long long *)x->word;
-        decode_open(a, p, x->n, sh, row);
+        sh->seq = alike ? decode_seq_of(a, x.n) : seq_get(p, x.n);
+        sh->range = alike ? a->range : decode_range_of(p, &sh->seq, a->longest, &a->cut);
     }
     __syncthreads();
-    if (x->split == 0 && sh->seq.len_q < sh->seq.rows && sh->rows >= 0)
-        decode_write_dead(p, &sh->seq, x->kv_head);
-    if (sh->rows <= 0)
-        return false;
-    x->live = decode_live_splits(a, &sh->range);
-    return x->split == 0 || x->split < x->live;
+    if (decode_has_dead(x, sh->seq, sh->range))
+        decode_write_dead(p, &sh->seq, x.kv_head);
+    return decode_is_live(x, sh->range);
+}
+
+/* Does this thread arrive for a split of several? */
+__device__ __forceinline__ bool decode_arrives(const struct decode_item &x, int live)
+{
+    return threadIdx.x == 0 && x.word && live > 1;
 }
 
 /* By all threads, when O and the sums of the warps are in `merge`: to O and LSE, or to the split's part; the last
- * split to get here adds all parts. */
-template <int BYTES>
+ * of `live` splits to get here adds all parts. */
+template <int BYTES, int most>
 __device__ __forceinline__ void decode_leave(const struct decode_sm80_args *a, const struct problem *p,
-                                             const struct decode_shared *sh, const struct decode_item &x,
-                                             const struct decode_lane &t, const float *merge, int block, int pitch,
-                                             int rows)
+                                             const struct seq *s, const struct decode_item &x, int live,
+                                             const struct decode_lane &t, const struct decode_sums *sums,
+                                             const float *merge, int block, int pitch, int rows)
 {
-    const bool parts = x.live > 1;
-    decode_hand_out<BYTES>(a, p, sh, t, x.kv_head, parts ? (int64_t)x.index * a->part_rows : -1, merge, block, pitch,
-                           rows);
-    if (x.word && parts && arrive_last(x.word, x.live))
+    const bool parts = live > 1;
+    decode_hand_out<BYTES, most>(a, p, s, t, x.kv_head, parts ? (int64_t)x.index * a->part_rows : -1, sums, merge,
+                                 block, pitch, rows);
+    if (x.word && parts && arrive_last(x.word, live))
+#pragma unroll 1
         for (int r = t.warp; r < rows; r += t.warps)
-            decode_join_row(a, p, &sh->seq, x.kv_head, r, (int64_t)(x.index - x.split) * a->part_rows + r, x.live);
+            decode_join_row(a, p, s, x.kv_head, r, (int64_t)(x.index - x.split) * a->part_rows + r, live);
 }
 
 /* What the warps of a block share of an item. */
@@ -229,7 +276,7 @@ struct decode_work {
     struct decode_lane t;
     struct decode_source k, v;
     int first, step, mine;      /* the key group's units: the first, the distance to the next, how many */
-    int most;                   /* units of the group that has most: mine, or one more */
+    int most;                   /* units of the group that has most */
     int ring, slot_bytes, depth;
     int kv_head;
     char *memory;
@@ -268,8 +315,8 @@ __device__ __forceinline__ void decode_walk(const struct decode_work &c, const c
     w.l[0] = w.l[1] = 0.0f;
     w.unit[0] = w.unit[1] = BYTES == 1 && has_key_descale(&p->v_descale) ? 1.17549435e-38f : 1.0f;
     struct decode_view view = decode_view_of<BYTES>(a, c.t, shared_address(q), shared_address(c.memory));
-    view.full_begin = c.sh->max_begin;
-    view.full_end = c.sh->min_end - DECODE_UNIT;
+    view.full_begin = c.sh->range.max_begin;
+    view.full_end = c.sh->range.min_end - DECODE_UNIT;
 
     int slot = c.ring;                               /* offset of the slot at work */
 #pragma unroll 1
@@ -291,7 +338,8 @@ __device__ __forceinline__ void decode_walk(const struct decode_work &c, const c
         slot = slot + c.slot_bytes < c.ring + c.depth * c.slot_bytes ? slot + c.slot_bytes : c.ring;
     }
     cp_async_wait<0>();
-    if (c.mine < c.most && c.t.tiles > 1) {          /* all warps pass as many barriers: racecheck counts them */
+    for (int x = c.t.tiles > 1 ? c.mine : c.most; x < c.most; x++) {    /* all warps pass as many barriers: racecheck
+                                                                           counts them */
         decode_group_sync(c.t);
         decode_group_sync(c.t);
     }
@@ -301,7 +349,7 @@ __device__ __forceinline__ void decode_walk(const struct decode_work &c, const c
 
 /* T: type of q; BYTES of an element of k and v; NV: blocks of 8 columns of O. */
 template <class T, int BYTES, int NV>
-__global__ void __launch_bounds__(32 * DECODE_MAX_WARPS, 2)
+__global__ void __launch_bounds__(32 * DECODE_WARPS, 2)
 decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid_constant__ struct problem_param packed)
 {
     extern __shared__ __align__(128) char memory[];
@@ -311,30 +359,32 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
     wait_for_predecessor();
     const struct decode_sm80_args *const a = &args;
     char *const q = memory + a->q_offset;
-    struct decode_item x;
+    const struct decode_item x = decode_item_of(a);
     if (a->parts_o && !a->words)
         launch_dependents();
-    if (!decode_enter(a, p, &sh, (struct decode_row *)(memory + a->row_offset), &x))
+    if (threadIdx.x == 0)
+        sh.row = (struct decode_row *)(memory + a->row_offset);
+    if (!decode_enter(a, p, x, &sh))
         return;
 
     const struct seq *const s = &sh.seq;
-    const int rows = sh.rows, kv_head = x.kv_head;
+    const int rows = sh.range.rows, live = sh.range.live, kv_head = x.kv_head;
     struct decode_work c = { a, p, &sh, decode_lane_of(rows) };
     const struct decode_lane &t = c.t;
     c.slot_bytes = DECODE_UNIT * (a->k_pitch + a->v_pitch);
     c.depth = a->stages * t.tiles;
     c.ring = t.group * (c.depth * c.slot_bytes);
-    const struct decode_range part = decode_share(&sh.range, x.split, x.live);
-    c.first = part.first + t.group;
-    c.step = t.groups;
-    c.mine = part.units > t.group ? (part.units - t.group + t.groups - 1) >> t.groups_log2 : 0;
-    c.most = (part.units + t.groups - 1) >> t.groups_log2;
+    c.first = sh.range.first + (x.split << sh.range.chunk_log2) + t.group;
+    c.step = a->cut.num_splits << sh.range.chunk_log2;
+    c.mine = decode_count(a, sh.range, x.split, t.group);
+    c.most = decode_count(a, sh.range, x.split, 0);
     c.kv_head = kv_head;
     c.memory = memory;
-    c.k = decode_source_of<BYTES>(a, p, &p->k, s, kv_head, (int)p->d, a->k_copies, a->k_lanes, a->k_pitch, t.rank,
+    c.k = decode_source_of<BYTES>(a, p, &p->k, s, kv_head, (int)p->d, a->k_vector, a->k_lanes, a->k_pitch, t.rank,
                                   t.threads);
-    c.v = decode_source_of<BYTES>(a, p, &p->v, s, kv_head, (int)p->dv, a->v_copies, a->v_lanes, a->v_pitch, t.rank,
+    c.v = decode_source_of<BYTES>(a, p, &p->v, s, kv_head, (int)p->dv, a->v_vector, a->v_lanes, a->v_pitch, t.rank,
                                   t.threads);
+    const unsigned long long arrived = decode_arrives(x, live) ? __ldcg(x.word) : 0;
 #pragma unroll 1
     for (int u = 0; u < c.depth; u++) {
         if (u < c.mine)
@@ -343,19 +393,18 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
             decode_load_q<T, BYTES>(a, p, s, kv_head, rows, t.tiles, q);
         cp_async_commit();
     }
-    if (threadIdx.x == 0 && x.word && x.live > 1)
-        arrive_prepare(x.word, x.arrived, a->tag);
-    if (score_has_terms(p) || part.first * DECODE_UNIT < sh.max_begin ||
-        (part.first + part.units) * DECODE_UNIT > sh.min_end)
-        decode_setup(p, &sh, kv_head, rows);
+    if (decode_needs_rows(a, sh.range, x.split))
+        decode_setup(a, p, s, kv_head, rows, sh.row);
     decode_wait(c.depth - 1);                        /* Q */
     __syncthreads();
 
     const int pitch = (((int)p->dv + DECODE_STEP - 1) & -DECODE_STEP) + 8;
     float *const merge = (float *)memory;
+    if (decode_arrives(x, live))
+        arrive_prepare(x.word, arrived, a->tag);
     decode_walk<T, BYTES, NV>(c, q, merge, pitch, rows);
     __syncthreads();
-    decode_leave<BYTES>(a, p, &sh, x, t, merge, 16, pitch, rows);
+    decode_leave<BYTES, DECODE_WARPS>(a, p, s, x, live, t, sh.sums, merge, 16, pitch, rows);
 }
 
 #endif

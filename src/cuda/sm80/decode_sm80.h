@@ -13,7 +13,9 @@
 #define QATTN_CUDA_DECODE_SM80_H
 
 #include "core/impls.h"
+#include "cuda/common/divide.h"
 #include "cuda/common/problem_param.h"
+#include "cuda/sm80/decode_range.h"
 #include "cuda/sm80/flash_sm80.h"
 
 #ifdef __cplusplus
@@ -28,29 +30,53 @@ int32_t qattn__sm80_decode_load(const struct problem *p);
 /* Launches; `workspace` holds qattn__sm80_decode_workspace(p) bytes, 256-byte aligned, or is NULL where that is 0. */
 int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_stream stream);
 
-/* Keys of a unit; warps of a block; elements that rows are padded to in shared memory. */
-enum { DECODE_UNIT = 16, DECODE_MAX_WARPS = 4, DECODE_STEP = 64 };
-/* decode_direct.cuh: rows it takes, warps of a block, blocks a multiprocessor. */
-enum { DIRECT_ROWS = 8, DIRECT_WARPS = 4, DIRECT_BLOCKS = 2 };
+/* Warps of a block of decode_sm80.cuh; elements that rows are padded to in shared memory. */
+enum { DECODE_WARPS = 4, DECODE_STEP = 64 };
+/* decode_direct.cuh: rows it takes; warps of a multiprocessor, in two blocks of DECODE_WARPS or in one. */
+enum { DIRECT_ROWS = 8, DIRECT_WARPS = 8 };
 /* Of shared memory: what the kernel keeps of a row; what a block costs beside all it asks for; that and what the kernel
  * declares, at most. */
 enum { DECODE_ROW_BYTES = 48, DECODE_BLOCK_BYTES = 1 << 10, DECODE_STATIC_BYTES = 2 << 10 };
 
+/* Where row 0 of (batch, head) lies in a tensor, and how far rows are apart, in bytes. */
+struct decode_tensor {
+    char *data;
+    int64_t batch, head, row;
+};
+QATTN_HD static inline char *decode_row_of(const struct decode_tensor *x, int64_t batch, int64_t head, int64_t row)
+{
+    return x->data + batch * x->batch + head * x->head + row * x->row;
+}
+
+/* What sequences have in common. DECODE_ALIKE: all but the batches' numbers. DECODE_ALIKE_BUT_KEYS: the number of keys
+ * differs too, and all rows see all of them. */
+enum decode_alike { DECODE_UNLIKE, DECODE_ALIKE, DECODE_ALIKE_BUT_KEYS };
+
+/* What the direct kernel reads first comes first, side by side: a block waits for each line of its arguments. */
 struct decode_sm80_args {
+    struct divisor by_splits, by_heads, by_group;
+    struct decode_cut cut;
+    unsigned long long *words;  /* [n][kv_heads]: the last split adds the parts (arrive.cuh); NULL: a second kernel */
+    int32_t alike;              /* enum decode_alike */
+    struct decode_range range;  /* of all sequences, as far as they are alike */
+    int32_t cap_k;              /* no sequence has more keys */
+    int32_t q_vector, k_vector, v_vector;   /* rows at multiples of 16 bytes, and read so; else one by one */
+    struct decode_tensor q, k, v;
+    int32_t page_size, page_shift;          /* log2, or -1 */
+    int32_t last_page;          /* of the pool */
+    int32_t terms;              /* scores need more than a scale and a cap */
+    struct seq seq;             /* of all sequences, as range */
+    struct decode_tensor o;
+    int32_t o_vector;           /* rows of O at multiples of 16 bytes, Dv a multiple of 4 */
     int32_t work;               /* items: n * kv_heads * num_splits */
-    int32_t kv_heads, num_splits;
-    int32_t least_units;        /* of a split that has keys */
     int32_t part_rows;          /* rows kept of a sequence and KV head: most that can be this kernel's */
     int32_t longest;            /* len_q of a sequence that is this kernel's, at most */
     int32_t part_pitch;         /* floats of a part's row: Dv, a multiple of 4 */
     float  *parts_o;            /* [n][kv_heads][num_splits][part_rows][part_pitch], not normalised; NULL: one split */
     float  *parts_ml;           /* [n][kv_heads][num_splits][part_rows][2]: row maximum and sum */
-    unsigned long long *words;  /* [n][kv_heads]: the last split adds the parts (arrive.cuh); NULL: a second kernel */
     uint64_t tag;               /* of this launch */
     int32_t q_pitch, k_pitch, v_pitch;  /* bytes of a row in shared memory */
     int32_t q_lanes, k_lanes, v_lanes;      /* log2 of the lanes that copy one row */
-    int32_t q_copies, k_copies, v_copies;   /* rows are 16-byte aligned: copied asynchronously; else one by one */
-    int32_t page_size, page_shift;          /* log2, or -1 */
     int32_t v_in_k;             /* V is K's own rows, or their beginnings: not copied */
     int32_t stages;             /* units under way for each warp */
     int32_t whole;              /* rows of a unit lie one stride apart: no pages, or pages of whole units */
