@@ -182,6 +182,34 @@ static void add_pages(struct tiles *x, enum op op)
             }
 }
 
+/* How decode cuts keys: chunks that are full, short or missing, as many splits as were asked for, blocks of either
+ * size, with and without pages, lengths that all sequences share or that each has its own of. */
+static void add_cuts(struct tiles *x, enum op op)
+{
+    static const int64_t keys[] = { 1, 16, 17, 63, 64, 65, 127, 129, 200, 513, 2049 };
+    static const int64_t splits[] = { 0, 1, 2, 3, 8, 33, 64 }, pages[] = { 0, 16, 48, 64, 10 };
+    int64_t t = 0;
+    for (int64_t k = 0; k < COUNT(keys); k++)
+        for (int64_t n = 0; n < COUNT(splits); n++)
+            for (int64_t r = 0; r < 4; r++, t++) {
+                struct attn_case c = half(op, t);
+                const int64_t hkv = 1 + t % 2, wide = t % 9 == 8 ? 40 : 1;
+                grid_shape(&c, r % 2 ? 3 : wide, (r == 3 ? 24 : 1 + t % 5) * hkv, hkv, 1 + t % 2, keys[k],
+                           r ? 128 : 64);
+                c.splits = splits[n];
+                c.page = r == 1 || r == 3 ? pages[t % COUNT(pages)] : 0;
+                c.used_k = t % 3 ? USED_SOME : USED_ALL;
+                c.used_q = t % 13 == 6 ? USED_SOME : USED_ALL;
+                c.causal = t % 4 == 1;
+                c.top_left = t % 16 == 5;
+                c.left = t % 7 == 3 ? 70 : -2;
+                c.right = t % 7 == 3 ? 0 : -2;
+                c.alibi = t % 11 == 4;
+                c.nan = t % 5 == 2 ? NAN_LAST_KEYS : 0;
+                add(x, c);
+            }
+}
+
 /* Every kind of k's descale with every kind of v's. */
 static void add_descales(struct tiles *x, enum op op)
 {
@@ -377,6 +405,7 @@ void grid_add_tiles(struct attn_grid *g, enum op op)
     add_wide_f32(&x, op);
     if (op == OP_FLASH_FORWARD) {
         add_pages(&x, op);
+        add_cuts(&x, op);
         add_splits(&x, op);
     }
     for (int64_t i = 0; i < (op == OP_FLASH_FORWARD ? 600 : 150); i++) {
