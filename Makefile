@@ -172,9 +172,9 @@ ISA_generic := -DQATTN_ISA_GENERIC
 ISA_avx2    := -DQATTN_ISA_AVX2 -mavx2 -mfma -mf16c
 ISA_avx512  := -DQATTN_ISA_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
 
-# PTX of 80 is made once and assembled for each of CUDA_ARCHS: PTX of 90a too would take a quarter of the build's time
-# and give the same instructions (but for how bf16 is widened). OWN_PTX: files that use what later PTX alone has, as
-# kernels that may come up while the one before them ends (src/cuda/launch.c).
+# PTX of 80 is made once and assembled for each of CUDA_ARCHS, which gives the same instructions (but for how bf16 is
+# widened) in less time (docs/notes/cuda_build.md). OWN_PTX: files that use what later PTX alone has, as kernels that
+# may come up while the one before them ends (src/cuda/launch.c).
 OWN_PTX := src/cuda/sm80/%
 PTX_80  := -gencode arch=compute_80,code=compute_80
 GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_80,code=sm_$(a)) $(PTX_80)

@@ -98,7 +98,7 @@ enum numbers {
     NUMBERS_LARGE_V,     /* 2^108 */
     NUMBERS_SMALL_QK,    /* products of 2^-120 to 2^-114 */
     NUMBERS_TINY_K,      /* subnormal and above, q 2^97 */
-    NUMBERS_TINY_V,      /* subnormal */
+    NUMBERS_TINY_V,      /* subnormal, as O is then: below what the bound counts, so NaN and bits alone are tested */
     NUMBERS_KINDS
 };
 

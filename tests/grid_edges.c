@@ -162,7 +162,7 @@ static void add_numbers(struct attn_grid *g, enum op op)
                 grid_shape(&c, 2, 4, 2, sizes[s][0], sizes[s][1], width(t));
                 attn_set_numbers(&c, kind);
                 c.precision = r % 3;
-                c.causal = t % 2;
+                c.causal = (t + t / 4) % 2;                                              /* t / 4: t % 4 is r */
                 c.nan = kind == NUMBERS_TINY_V || t % 6 == 5 ? NAN_LAST_VALUE : t % 6 == 2 ? NAN_ONE_VALUE : 0;
                 c.sinks = t % 5 == 3;
                 c.bias = t % 7 == 2 ? 16 + 12 : 0;

@@ -192,16 +192,16 @@ static void add_cuts(struct tiles *x, enum op op)
     for (int64_t k = 0; k < COUNT(keys); k++)
         for (int64_t n = 0; n < COUNT(splits); n++)
             for (int64_t r = 0; r < 4; r++, t++) {
-                struct attn_case c = half(op, t);
-                const int64_t hkv = 1 + t % 2, wide = t % 9 == 8 ? 40 : 1;
-                grid_shape(&c, r % 2 ? 3 : wide, (r == 3 ? 24 : 1 + t % 5) * hkv, hkv, 1 + t % 2, keys[k],
-                           r ? 128 : 64);
+                const int64_t u = t + t / 4, hkv = 1 + u % 2, wide = t % 9 == 8 ? 40 : 1;    /* t % 4 is r */
+                struct attn_case c = half(op, u);
+                grid_shape(&c, r % 2 ? 3 : wide, (r == 3 ? 24 : 1 + t % 5) * hkv, hkv, 1 + u / 2 % 2, keys[k],
+                           t % 3 ? 128 : 64);
                 c.splits = splits[n];
                 c.page = r == 1 || r == 3 ? pages[t % COUNT(pages)] : 0;
                 c.used_k = t % 3 ? USED_SOME : USED_ALL;
                 c.used_q = t % 13 == 6 ? USED_SOME : USED_ALL;
-                c.causal = t % 4 == 1;
-                c.top_left = t % 16 == 5;
+                c.causal = u % 4 == 1;
+                c.top_left = u % 16 == 5;
                 c.left = t % 7 == 3 ? 70 : -2;
                 c.right = t % 7 == 3 ? 0 : -2;
                 c.alibi = t % 11 == 4;

@@ -20,16 +20,22 @@ static const struct { int32_t q, kv, o;
     { QATTN_DTYPE_E4M3FN, QATTN_DTYPE_E4M3FN, QATTN_DTYPE_F32 },
 };
 
+/* Types and heads (query heads, KV heads, D) of a world. */
+static struct attn_case world_of(enum op op, int64_t type, const int64_t heads[3])
+{
+    struct attn_case c = attn_case_default(op, types[type].q, types[type].kv, types[type].o);
+    c.hq = heads[0];
+    c.hkv = heads[1];
+    c.d = heads[2];
+    c.invariant = 1;
+    return c;
+}
+
 /* Every type set, with and without causal, windows, sinks, softcap; lengths that cross tiles and splits. */
 static struct attn_case base_case(int64_t k)
 {
     static const int64_t heads[][3] = { { 4, 2, 64 }, { 6, 1, 40 }, { 2, 2, 128 }, { 9, 3, 65 } };
-    const int64_t t = k % NUM_TYPES, g = k % 4;
-    struct attn_case c = attn_case_default(OP_FLASH_FORWARD, types[t].q, types[t].kv, types[t].o);
-    c.hq = heads[g][0];
-    c.hkv = heads[g][1];
-    c.d = heads[g][2];
-    c.invariant = 1;
+    struct attn_case c = world_of(OP_FLASH_FORWARD, k % NUM_TYPES, heads[k % 4]);
     c.causal = k % 3 != 2;
     c.left = k % 5 == 3 ? 30 : -2;
     c.sinks = k % 4 == 1;
@@ -44,14 +50,10 @@ static struct attn_case tile_case(int64_t k)
 {
     static const int64_t heads[][3] = { { 8, 2, 128 }, { 4, 4, 64 }, { 8, 1, 128 }, { 2, 1, 256 },
                                         { 6, 2, 96 },  { 5, 1, 80 }, { 14, 2, 64 }, { 2, 2, 40 } };
-    const int64_t t = k % 3 ? 1 + k / 3 % 4 : k % 2 ? 3 : 2, g = k % 8;
-    struct attn_case c = attn_case_default(k % 5 == 4 ? OP_GQA_FORWARD : OP_FLASH_FORWARD,
-                                           types[t].q, types[t].kv, types[t].o);
-    c.hq = heads[g][0];
-    c.hkv = heads[g][1];
-    c.d = heads[g][2];
+    const int64_t t = k % 3 ? 1 + k / 3 % 4 : k % 2 ? 3 : 2;
+    struct attn_case c = world_of(k % 5 == 4 ? OP_GQA_FORWARD : OP_FLASH_FORWARD, t, heads[k % 8]);
     c.dv = k % 9 == 8 && c.d == 128 ? 64 : -1;
-    c.invariant = c.aligned = 1;
+    c.aligned = 1;
     c.causal = k % 4 != 3;
     c.left = k % 7 == 3 ? 130 : -2;
     c.sinks = k % 6 == 1;
@@ -65,13 +67,8 @@ static struct attn_case tile_case(int64_t k)
 static struct attn_case number_case(int64_t k)
 {
     static const int64_t heads[][3] = { { 4, 2, 64 }, { 8, 2, 128 }, { 2, 1, 256 }, { 3, 3, 44 } };
-    const int64_t t = k % 8 == 7 ? 1 : 0, g = k / 2 % 4;
-    struct attn_case c = attn_case_default(k % 8 == 5 ? OP_GQA_FORWARD : OP_FLASH_FORWARD, types[t].q, types[t].kv,
-                                           types[t].o);
-    c.hq = heads[g][0];
-    c.hkv = heads[g][1];
-    c.d = heads[g][2];
-    c.invariant = 1;
+    const int64_t t = k % 8 == 7 ? 1 : 0;
+    struct attn_case c = world_of(k % 8 == 5 ? OP_GQA_FORWARD : OP_FLASH_FORWARD, t, heads[k / 2 % 4]);
     c.causal = k % 4 != 3;
     c.precision = t == 1 ? 0 : k % 8 == 5 ? 0 : 1 + k % 2;
     c.seed = 2900 + k;
@@ -97,7 +94,7 @@ struct attn_case invariance_world(int64_t k)
     return k < FIRST_NUMBER ? base_case(k)
            : k < FIRST_SPAN ? number_case(k - FIRST_NUMBER)
            : k < FIRST_TILE ? span_case(k - FIRST_SPAN)
-                            : tile_case(k - FIRST_TILE + BASE_WORLDS);
+                            : tile_case(k - FIRST_TILE + BASE_WORLDS);     /* seeds and masks of old */
 }
 
 void invariance_lengths(int64_t k, int64_t len_q[SEQUENCES], int64_t len_k[SEQUENCES])

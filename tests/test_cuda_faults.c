@@ -319,6 +319,7 @@ static void no_resources(void)
     for (int way = 0; way < WAYS; way++)
         EXPECT(make(call_new(0), (enum way)way, NULL) == QATTN_OK);
     EXPECT(fake.calls[FAKE_cuCtxGetDevResource] == 0);
+    EXPECT(!fake.early);            /* nor can it capture launches that start early */
 }
 
 /* What prepare leaves to first calls of the context: nothing. Another thread only looks the kernels up. */

@@ -512,8 +512,7 @@ class Call:
         self._arguments = [ctypes.byref(t) if isinstance(t, Tensor) else t for t in tensors]
         self._arguments.append(ctypes.byref(params))
         self._run = _untyped(name)
-        self._converted = [c_int64.from_param(t) if isinstance(t, int) else t if t is None else ctypes.byref(t)
-                           for t in (*tensors, params)]
+        self._converted = [c_int64.from_param(x) if isinstance(x, int) else x for x in self._arguments]
         self._use_stream(stream)
         first = next(t for t in reversed(tensors) if isinstance(t, Tensor))
         if workspace is not None:
