@@ -113,7 +113,7 @@ CPU_ISA_SRC := \
 # CUDA=1 only: host code, then kernels
 CUDA_SRC := src/cuda/device.c src/cuda/context.c src/cuda/launch.c src/cuda/workspace.c src/cuda/pointers.c \
   $(addprefix src/cuda/simt/, simt.c flash_simt.c gemm_simt.c softmax_simt.c gqa_simt.c merge_simt.c) \
-  $(addprefix src/cuda/sm80/, sm80.c flash_sm80.c decode_sm80.c decode_cut.c tf32_sm80.c gemm_sm80.c gqa_sm80.c)
+  $(addprefix src/cuda/sm80/, sm80.c flash_sm80.c decode_sm80.c decode_splits.c tf32_sm80.c gemm_sm80.c gqa_sm80.c)
 # The longest to compile first, and kernels before all else, so that all cores end together.
 SIMT_FLASH  := $(addprefix inst/flash_simt_, byte.cu f32.cu bf16.cu f16.cu)
 SIMT_OTHERS := softmax_simt_kernels.cu gemm_simt_kernels.cu flash_f32_simt.cu gemm_f32_simt.cu flash_simt_combine.cu \

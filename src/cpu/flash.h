@@ -113,8 +113,8 @@ struct flash_call {
 /* Keys begin .. end-1 onto w->state, from an empty state. tile: w->q was packed by
  * flash_tile_begin. */
 void ISA_NAME(qattn__flash_tile_begin)(const struct flash_call *c, const struct flash_unit *u, struct flash_scratch *w);
-void ISA_NAME(qattn__flash_tile_keys)(const struct flash_call *c, const struct flash_unit *u, int64_t begin, int64_t end,
-                                      struct flash_scratch *w);
+void ISA_NAME(qattn__flash_tile_keys)(const struct flash_call *c, const struct flash_unit *u, int64_t begin,
+                                      int64_t end, struct flash_scratch *w);
 void ISA_NAME(qattn__flash_decode_keys)(const struct flash_call *c, const struct flash_unit *u, int64_t begin,
                                         int64_t end, struct flash_scratch *w);
 

@@ -62,7 +62,8 @@ ISA_INLINE void vf_store_bf16(void *p, vf v)
     const __m256i u = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     const __m256i rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
     const __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-    const __m256 r = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)), nan);
+    const __m256 quiet = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
+    const __m256 r = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), quiet, nan);
     const __m256i w = _mm256_srli_epi32(_mm256_castps_si256(r), 16);
     _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
 }

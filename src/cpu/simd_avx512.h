@@ -146,7 +146,7 @@ ISA_INLINE void vf_transpose(vf v[16])
         t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b2, d2));
     }
     ISA_UNROLL
-    for (int i = 0; i < 4; i++) {                                   /* quarter q of t[4g+i] is column 4q+i of rows 4g.. */
+    for (int i = 0; i < 4; i++) {                               /* quarter q of t[4g+i] is column 4q+i of rows 4g.. */
         const __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x44), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xEE);
         const __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x44);
         const __m512 d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xEE);

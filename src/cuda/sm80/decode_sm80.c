@@ -13,7 +13,7 @@
 #include "cuda/common/arrive.h"
 #include "cuda/launch.h"
 #include "cuda/sizes.h"
-#include "cuda/sm80/decode_cut.h"
+#include "cuda/sm80/decode_splits.h"
 
 enum {
     STAGES = 3,                     /* units under way for each warp */

@@ -2,8 +2,8 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /* How many splits and warps a block a decode call gets. */
-#ifndef QATTN_CUDA_DECODE_CUT_H
-#define QATTN_CUDA_DECODE_CUT_H
+#ifndef QATTN_CUDA_DECODE_SPLITS_H
+#define QATTN_CUDA_DECODE_SPLITS_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Copyright (c) 2026 The libqattn authors */
 
-#include "cuda/sm80/decode_cut.h"
+#include "cuda/sm80/decode_splits.h"
 
 #include "cuda/sm80/decode_sm80.h"
 
