@@ -6,15 +6,25 @@
 # One line a kernel and architecture: registers, shared bytes that it declares, bytes of spill stores. A kernel that
 # spills must stand in spills.txt: name without parameters, tab, the most bytes, tab, what they cost. No other may.
 # And every kernel must wait for the one before it in the stream, as launches let it come up early
-# (src/cuda/common/ptx.cuh).
+# (src/cuda/common/ptx.cuh): at once, after nothing but declarations.
 set -u
 list=$1
 shift
 grep -rl __global__ "$(dirname "$list")" | xargs awk '
-    /__global__/                  { kernel = FILENAME ":" FNR; kernels++; waits = 0 }
-    /^    wait_for_predecessor\(\);/ { waits = 1 }
-    /^}/                          { if (kernel && !waits) { print "failed: no wait_for_predecessor: " kernel; failed++ }
-                                    kernel = "" }
+    /__global__/     { kernel = FILENAME ":" FNR; kernels++; waits = body = late = 0 }
+    body && /^    ((if|for|while|do|switch|return)[^a-z_]|[a-zA-Z0-9_:]+(<[^=;]*>)?\()/ && !/static_assert/ {
+        waits = waits || (!late && /^    wait_for_predecessor\(\);/)
+        late = 1
+    }
+    /^\{/            { body = 1 }
+    /^\}/ && kernel  {
+        if (!waits) {
+            print "failed: its first statement is not wait_for_predecessor: " kernel
+            failed++
+        }
+        kernel = ""
+        body = 0
+    }
     END { printf "waits: %d passed, %d failed\n", kernels - failed, failed; exit failed > 0 || !kernels }
 ' || exit 1
 cat "$@" | awk '
