@@ -46,8 +46,8 @@ bool attn_bad_key(const struct attn_case *c, const struct sequence *s, int64_t j
 void attn_spoil(const struct attn_case *c, const struct sequence *s, char which, int64_t h, int64_t row,
                 int64_t width, double *values);
 
-/* Values [width] of a row of normals, whose key this is, as c->numbers says; sets c->numbers and c->scale; |x|, at
- * least as much as counts in the error of a product by c->precision. */
+/* Values [width] of a row of normals, whose key this is, as c->numbers says; sets c->numbers and c->scale; |x|, or what
+ * counts in its place in the error of a product by c->precision. */
 void attn_stretch(const struct attn_case *c, char which, uint64_t key, int64_t width, double *values);
 void attn_set_numbers(struct attn_case *c, int64_t kind);
 double attn_tf32_floor(const struct attn_case *c, double x);
@@ -58,8 +58,9 @@ struct attn_answer {
     int64_t *first;             /* [b] first row of a sequence */
     double  *o, *o_abs;         /* [rows][dv] */
     double  *lse, *magnitude;   /* [rows] natural log; see tolerance_score */
+    double  *floor;             /* [rows] |scale| sum |q_i k_i|, each at least attn_tf32_floor: for tolerance_product */
     double  *scores;            /* [rows][keys] at c->stage, when c->scores or softmax; -inf or 0 past the lengths */
-    double  *score_magnitude;   /* [rows][keys] of scores at stages 0 to 2 */
+    double  *score_magnitude, *score_floor;    /* [rows][keys] of scores at stages 0 to 2 */
     bool    *sees_bad;          /* [rows] a bad key of `nan` is visible */
     double  *plain;             /* [rows][dv] the plain fp32 algorithm's o, rounded; NULL unless asked for */
 };

@@ -11,6 +11,9 @@
 #include "support.h"
 #include "tolerance.h"
 
+/* What errors of a score are in proportion to: of fp32 sums; of products (see struct attn_answer). */
+struct size { double magnitude, floor; };
+
 /* One KV head of one sequence at work. */
 struct work {
     const struct attn_case *c;
@@ -18,7 +21,8 @@ struct work {
     struct attn_answer *a;
     int64_t d, dv;
     double *q, *k, *v;         /* [d], [len_k][d], [len_k][dv]: real values, descaled and spoilt */
-    double *score, *mass, *magnitude;   /* [len_k] */
+    double *score, *mass;      /* [len_k] */
+    struct size *size;         /* [len_k] */
     float  *k32, *v32, *acc;   /* the plain algorithm's */
 };
 
@@ -74,39 +78,39 @@ static bool position_sees(const struct work *w, int64_t i, int64_t j)
     return true;
 }
 
-static double product_of(const struct work *w, int64_t h, int64_t i, int64_t j, double *absolute)
+static double product_of(const struct work *w, int64_t h, int64_t i, int64_t j, struct size *size)
 {
     const double *const k = w->k + j * w->d;
-    if (w->c->op != OP_SOFTMAX && w->c->precision && w->c->numbers) {
-        double floored = 0;
-        const double product = dot(w->q, k, w->d, absolute);
-        for (int64_t d = 0; d < w->d; d++)
-            floored += attn_tf32_floor(w->c, w->q[d]) * attn_tf32_floor(w->c, k[d]);
-        *absolute = floored;
+    if (w->c->op != OP_SOFTMAX) {
+        const double product = dot(w->q, k, w->d, &size->magnitude);
+        size->floor = size->magnitude;
+        if (w->c->precision && w->c->numbers) {
+            size->floor = 0;
+            for (int64_t d = 0; d < w->d; d++)
+                size->floor += attn_tf32_floor(w->c, w->q[d]) * attn_tf32_floor(w->c, k[d]);
+        }
         return product;
     }
-    if (w->c->op != OP_SOFTMAX)
-        return dot(w->q, k, w->d, absolute);
     double x =
         normal_row(w->c->q_dtype, attn_q_key(w->c, w->s->id, h,
                                              i * 4096 + j / NORMAL_MAX_ROW))[j % NORMAL_MAX_ROW];
     if (attn_bad_key(w->c, w->s, j) && !(i % 2 && w->c->nan == NAN_ONE_KEY))
         x = w->c->zero_bad ? 0.0 : w->c->nan == INF_ONE_KEY ? INFINITY : NAN;
-    *absolute = fabs(x);
+    *size = (struct size){ fabs(x), 0 };
     return x;
 }
 
 /* Numbers so far below a bias that every order of fp32 sums gives the bias itself: no error, whatever its size. */
 static bool is_absorbed(double bias, double others) { return others < 0x1p-40 * fabs(bias); }
 
-/* Score of one pair at stage min(stage, 2); *magnitude for the error bound; visible keys only get one > -inf. */
-static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, int64_t stage, double *magnitude)
+/* Score of one pair at stage min(stage, 2); *size for the error bound; visible keys only get one > -inf. */
+static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, int64_t stage, struct size *size)
 {
     const struct attn_case *c = w->c;
     const int64_t row = w->s->first_row + i;
-    double absolute = 0;
-    double score = attn_scale(c) * product_of(w, h, i, j, &absolute);
-    *magnitude = fabs(attn_scale(c)) * absolute;
+    double score = attn_scale(c) * product_of(w, h, i, j, size);
+    size->magnitude *= fabs(attn_scale(c));
+    size->floor *= fabs(attn_scale(c));
     if (stage >= 1 && c->softcap != 0)
         score = (float)c->softcap * tanh(score / (float)c->softcap);
     if (c->nan == OVERFLOW_KEY && score < -FLT_MAX)
@@ -120,12 +124,15 @@ static double score_of(const struct work *w, int64_t h, int64_t i, int64_t j, in
         if (bias == -INFINITY)
             return -INFINITY;
         score += bias;
-        *magnitude = is_absorbed(bias, *magnitude) && !c->alibi ? 0 : *magnitude + fabs(bias);
+        if (is_absorbed(bias, fmax(size->magnitude, size->floor)) && !c->alibi)
+            *size = (struct size){ 0, 0 };
+        else
+            size->magnitude += fabs(bias);
     }
     if (c->alibi) {
         const double fall = attn_slope(c, w->s->id, h) * fabs((double)i + (double)w->s->offset - (double)j);
         score -= fall;
-        *magnitude += fabs(fall);
+        size->magnitude += fabs(fall);
     }
     return score;
 }
@@ -149,16 +156,18 @@ static double soften(const struct work *w, int64_t n, double sink, double *lse)
     return broken ? NAN : sum;
 }
 
-/* The largest magnitude among keys that matter: a key at -FLT_MAX beside normal ones has an enormous error of its
- * score and none of the result. */
-static double magnitude_of(const struct work *w, int64_t n, double sink, double lse)
+/* The largest sizes among keys that matter: a key at -FLT_MAX beside normal ones has an enormous error of its score and
+ * none of the result. */
+static struct size largest_of(const struct work *w, int64_t n, double sink, double lse)
 {
     enum { NOTHING = -60 };      /* natural log of a probability */
-    double most = sink > -INFINITY ? fabs(sink) : 0;
+    struct size most = { sink > -INFINITY ? fabs(sink) : 0, 0 };
     for (int64_t j = 0; j < n; j++) {
-        const double log_p = w->score[j] - lse + 2 * tolerance_score(w->d, w->magnitude[j]);
-        if (w->score[j] != -INFINITY && !(log_p < NOTHING))
-            most = fmax(most, w->magnitude[j]);
+        const double log_p = w->score[j] - lse + 2 * tolerance_score(w->d, fmax(w->size[j].magnitude, w->size[j].floor));
+        if (w->score[j] != -INFINITY && !(log_p < NOTHING)) {
+            most.magnitude = fmax(most.magnitude, w->size[j].magnitude);
+            most.floor = fmax(most.floor, w->size[j].floor);
+        }
     }
     return most;
 }
@@ -220,17 +229,21 @@ static void plain_row(const struct work *w, int64_t h, int64_t i, double sink, d
         out[d] = format_round(c->o_dtype, sum > 0 ? w->acc[d] / sum : 0);
 }
 
-static void fill_scores(const struct work *w, int64_t h, int64_t i, double sum, double *out, double *magnitude)
+static void fill_scores(const struct work *w, int64_t h, int64_t i, int64_t row, double sum)
 {
     const struct attn_case *c = w->c;
+    double *const out = w->a->scores + row * w->a->keys;
     const int64_t stage = c->op == OP_SOFTMAX ? 3 : c->stage;
     for (int64_t j = 0; j < w->a->keys; j++) {
         const bool exists = i < w->s->len_q && j < w->s->len_k;
         if (!exists)
             out[j] = stage == 2 ? -INFINITY : 0;
-        else if (stage < 3)
-            out[j] = score_of(w, h, i, j, stage, &magnitude[j]);
-        else
+        else if (stage < 3) {
+            struct size size;
+            out[j] = score_of(w, h, i, j, stage, &size);
+            w->a->score_magnitude[row * w->a->keys + j] = size.magnitude;
+            w->a->score_floor[row * w->a->keys + j] = size.floor;
+        } else
             out[j] = w->score[j] == -INFINITY ? 0 : w->mass[j] / sum;
     }
 }
@@ -254,7 +267,7 @@ static void solve_row(const struct work *w, int64_t h, int64_t i, int64_t row)
     if (query && c->op != OP_SOFTMAX)
         real_row(w, 'q', h, i, w->d, w->q);
     for (int64_t j = 0; j < n; j++) {
-        w->score[j] = score_of(w, h, i, j, 2, &w->magnitude[j]);
+        w->score[j] = score_of(w, h, i, j, 2, &w->size[j]);
         if (w->score[j] != -INFINITY) {
             a->sees_bad[row] |= attn_bad_key(c, w->s, j);
         } else if (c->nan && attn_bad_key(c, w->s, j) && !is_masked(w, h, i, j)) {
@@ -262,11 +275,13 @@ static void solve_row(const struct work *w, int64_t h, int64_t i, int64_t row)
         }
     }
     const double sum = soften(w, n, sink, &a->lse[row]);
-    a->magnitude[row] = magnitude_of(w, n, sink, a->lse[row]);
+    const struct size largest = largest_of(w, n, sink, a->lse[row]);
+    a->magnitude[row] = largest.magnitude;
+    a->floor[row] = largest.floor;
     if (c->op != OP_SOFTMAX)
         weigh(w, n, sum, a->o + row * a->dv, a->o_abs + row * a->dv);
     if (a->scores)
-        fill_scores(w, h, i, sum, a->scores + row * a->keys, a->score_magnitude + row * a->keys);
+        fill_scores(w, h, i, row, sum);
     if (a->plain)
         plain_row(w, h, i, sink, a->plain + row * a->dv);
 }
@@ -310,9 +325,11 @@ static struct attn_answer answer_new(const struct attn_case *c, const struct seq
     a.o_abs = zeros(rows * a.dv, sizeof *a.o_abs);
     a.lse = zeros(rows, sizeof *a.lse);
     a.magnitude = zeros(rows, sizeof *a.magnitude);
+    a.floor = zeros(rows, sizeof *a.floor);
     a.sees_bad = zeros(rows, sizeof *a.sees_bad);
     a.scores = c->scores || softmax ? zeros(rows * a.keys, sizeof *a.scores) : NULL;
     a.score_magnitude = a.scores ? zeros(rows * a.keys, sizeof *a.scores) : NULL;
+    a.score_floor = a.scores ? zeros(rows * a.keys, sizeof *a.scores) : NULL;
     a.plain = plain ? zeros(rows * a.dv, sizeof *a.plain) : NULL;
     return a;
 }
@@ -329,7 +346,7 @@ struct attn_answer attn_solve(const struct attn_case *c, const struct sequence *
     w.v = zeros(keys * a.dv, sizeof *w.v);
     w.score = zeros(keys, sizeof *w.score);
     w.mass = zeros(keys, sizeof *w.mass);
-    w.magnitude = zeros(keys, sizeof *w.magnitude);
+    w.size = zeros(keys, sizeof *w.size);
     w.k32 = zeros(plain ? keys * c->d : 0, sizeof *w.k32);
     w.v32 = zeros(plain ? keys * a.dv : 0, sizeof *w.v32);
     w.acc = zeros(a.dv, sizeof *w.acc);
@@ -343,7 +360,7 @@ struct attn_answer attn_solve(const struct attn_case *c, const struct sequence *
     free(w.v);
     free(w.score);
     free(w.mass);
-    free(w.magnitude);
+    free(w.size);
     free(w.k32);
     free(w.v32);
     free(w.acc);
@@ -352,7 +369,7 @@ struct attn_answer attn_solve(const struct attn_case *c, const struct sequence *
 
 void attn_answer_free(struct attn_answer *a)
 {
-    free(a->first); free(a->o); free(a->o_abs); free(a->lse); free(a->magnitude); free(a->scores);
-    free(a->score_magnitude); free(a->sees_bad); free(a->plain);
+    free(a->first); free(a->o); free(a->o_abs); free(a->lse); free(a->magnitude); free(a->floor); free(a->scores);
+    free(a->score_magnitude); free(a->score_floor); free(a->sees_bad); free(a->plain);
     *a = (struct attn_answer){ 0 };
 }

@@ -139,7 +139,7 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
     int64_t batch, at;
     attn_place_q(b, n, i, &batch, &at);
     const double product = tolerance_product(c->q_dtype, precision);
-    const double e_s = tolerance_score_of(c->op == OP_SOFTMAX ? 0 : c->d, product, a->magnitude[row]);
+    const double e_s = tolerance_score_of(c->op == OP_SOFTMAX ? 0 : c->d, a->magnitude[row], product, a->floor[row]);
     const bool lenient = sees_all_kinds(c, a, row);
     double plain_row = 0;
     for (int64_t d = 0; d < a->dv; d++) {
@@ -176,7 +176,8 @@ static void compare_row(struct attn_build *b, const struct attn_answer *a, int64
             continue;                            /* before any mask: fp32 may overflow */
         if (stage == 3 && want == 0 && isnan(got) && isnan(a->lse[row]))
             continue;                            /* a hidden key in a row that is NaN */
-        const double e = tolerance_score_of(c->d, product, a->score_magnitude[row * a->keys + j]);
+        const int64_t pair = row * a->keys + j;
+        const double e = tolerance_score_of(c->d, a->score_magnitude[pair], product, a->score_floor[pair]);
         const double bound = stage == 3 ? tolerance_probability(scores->t.dtype, e_s, want)
                                         : tolerance_stored_score(scores->t.dtype, e, want);
         judge(got == format_round(scores->t.dtype, want) ? 0 : ratio_of(got, want, bound),

@@ -245,6 +245,7 @@ WRAP(cudaError_t, cudaDeviceGetAttribute, (int *value, enum cudaDeviceAttr attri
     case cudaDevAttrComputeCapabilityMajor:      *value = 9; break;
     case cudaDevAttrMultiProcessorCount:         *value = 132; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = FAKE_SHARED_LIMIT; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 233472; break;
     case cudaDevAttrComputeMode:                 *value = fake.compute_mode; break;
     case cudaDevAttrMemoryPoolsSupported:        *value = fake.has_pools; break;
     default:                                     *value = 0;

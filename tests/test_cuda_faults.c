@@ -222,6 +222,46 @@ static void workspaces(void)
     EXPECT(fake.calls[FAKE_cudaMallocFromPoolAsync] == 2 && fake.calls[FAKE_cudaMemPoolCreate] == 1);
 }
 
+typedef int32_t forward(const qattn_tensor *, const qattn_tensor *, const qattn_tensor *, const qattn_tensor *,
+                        const qattn_attn_params *, qattn_stream);
+
+/* A workspace is refused, and nothing launched, up to one byte less than the text asks for. */
+static void short_workspaces(void)
+{
+    static int32_t some_lengths;        /* on the device, for all the library knows */
+    static const struct { forward *op; int32_t dtype; int64_t rows; int32_t precision, splits; bool mixed; } cases[] = {
+        { qattn_flash_forward, QATTN_DTYPE_F32, SQ, QATTN_PRECISION_IEEE, 4, false },
+        { qattn_flash_forward, QATTN_DTYPE_F32, SQ, QATTN_PRECISION_3XTF32, 4, false },
+        { qattn_flash_forward, QATTN_DTYPE_BF16, SQ, QATTN_PRECISION_IEEE, 4, false },
+        { qattn_flash_forward, QATTN_DTYPE_BF16, 1, QATTN_PRECISION_IEEE, 4, false },
+        { qattn_flash_forward, QATTN_DTYPE_BF16, SQ, QATTN_PRECISION_IEEE, 0, true },
+        { qattn_gqa_forward, QATTN_DTYPE_F32, SQ, QATTN_PRECISION_IEEE, 0, false },
+        { qattn_gqa_forward, QATTN_DTYPE_BF16, SQ, QATTN_PRECISION_IEEE, 0, false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct call c = call_new(0);
+        for (int t = 0; t < 4; t++)
+            qattn_tensor_init(&c.t[t], c.t[t].data, cases[i].dtype, QATTN_DEVICE_CUDA, 0, QATTN_LAYOUT_BHSD, 1,
+                              c.t[t].shape[1], t == 1 || t == 2 ? SK : cases[i].rows, D);
+        c.params.precision = cases[i].precision;
+        c.params.num_splits = cases[i].splits;
+        c.params.seqused_q = cases[i].mixed ? &some_lengths : NULL;
+        c.params.workspace_bytes = 1;
+        EXPECT(cases[i].op(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, NULL) == QATTN_ERR_WORKSPACE);
+        EXPECT(qattn_last_error(last_text, sizeof last_text) == QATTN_ERR_WORKSPACE);
+        const char *const least = strstr(last_text, "at least ");
+        const size_t bytes = least ? (size_t)strtoull(least + strlen("at least "), NULL, 10) : 0;
+        EXPECT(bytes > 1);
+        c.params.workspace_bytes = bytes - 1;
+        EXPECT(cases[i].op(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, NULL) == QATTN_ERR_WORKSPACE);
+        EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == 0);
+        c.params.workspace_bytes = bytes;
+        EXPECT(cases[i].op(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, NULL) == QATTN_OK);
+        EXPECT(fake.calls[FAKE_cuLaunchKernelEx] > 0);
+        fake.calls[FAKE_cuLaunchKernelEx] = 0;
+    }
+}
+
 static void no_pools(void)
 {
     fake.has_pools = 0;
@@ -397,8 +437,8 @@ static void steady_state(void)
 
 #define CASE(name) { #name, name },
 static const struct { const char *name; void (*run)(void); } cases[] = {
-    CASE(no_driver) CASE(no_device) CASE(forked) CASE(workspaces) CASE(no_pools) CASE(wrong_devices) CASE(pointers)
-    CASE(stale_context) CASE(others_capture) CASE(few_multiprocessors) CASE(no_resources) CASE(prepared)
+    CASE(no_driver) CASE(no_device) CASE(forked) CASE(workspaces) CASE(short_workspaces) CASE(no_pools)
+    CASE(wrong_devices) CASE(pointers) CASE(stale_context) CASE(others_capture) CASE(few_multiprocessors) CASE(no_resources) CASE(prepared)
     CASE(early_launch) CASE(contexts) CASE(steady_state)
 };
 enum { CASES = sizeof cases / sizeof *cases };

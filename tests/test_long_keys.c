@@ -89,7 +89,7 @@ static void check_mean(const struct impl *row, const struct form *f, struct memo
         return;
     count_run("long keys", 1);
     const double first = kind == 2 ? exp((double)logit) : 1.0;
-    const double e_s = kind == 2 ? tolerance_score_of(D, product, logit) : 0.0;
+    const double e_s = kind == 2 ? tolerance_score_of(D, logit, product, logit) : 0.0;
     for (int64_t h = 0; h < HEADS; h++)
         for (int64_t d = 0; d < dv; d++) {
             const float *const v = m->v + h * keys * dv + d;

@@ -50,12 +50,12 @@ double tolerance_tiny(int32_t dtype)
     }
 }
 
-double tolerance_score_of(int64_t d, double product, double magnitude)
+double tolerance_score_of(int64_t d, double magnitude, double product, double floor)
 {
-    return (((double)d + score_roundings) * unit_f32 + product) * magnitude;
+    return ((double)d + score_roundings) * unit_f32 * magnitude + product * floor;
 }
 
-double tolerance_score(int64_t d, double magnitude) { return tolerance_score_of(d, 0, magnitude); }
+double tolerance_score(int64_t d, double magnitude) { return tolerance_score_of(d, magnitude, 0, 0); }
 
 /* Bound after one more rounding to dtype of a value known to `inner`. */
 static double round_on(int32_t dtype, double exact, double inner)

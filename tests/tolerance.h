@@ -23,8 +23,8 @@ double tolerance_tiny(int32_t dtype);
 /* e_s: fp32 error of one final score. d: terms of the dot product (0: the score was given). magnitude: max over
  * visible keys of |scale| sum |q_i k_i| + |bias| + |alibi|. */
 double tolerance_score(int64_t d, double magnitude);
-/* The same where products err by `product` (tolerance_product). */
-double tolerance_score_of(int64_t d, double product, double magnitude);
+/* The same where products err by `product` (tolerance_product) of `floor`, which is |scale| sum |q_i k_i| or more. */
+double tolerance_score_of(int64_t d, double magnitude, double product, double floor);
 
 /* |O - O64| for one element. e_s from tolerance_score; o_abs = sum_j p_j |v_j|. */
 double tolerance_output(int32_t q_dtype, int32_t v_dtype, int32_t o_dtype, double e_s, double o64, double o_abs);

@@ -13,6 +13,7 @@ struct impl {
     int32_t     device_type;     /* QATTN_DEVICE_* */
     int32_t     arch;            /* what QATTN_MAX_ARCH caps: CPU_ARCH_*, or a compute capability; 0: never capped */
     bool        fallback;        /* generic or reference: refused under NO_FALLBACK */
+    bool        checks_workspace;   /* run() itself refuses too small a workspace, and so plans a call once */
 
     /* Can this row run `p` on this machine? If not, writes the reason (a clause: "needs AVX-512F, which this CPU
      * lacks") to why[cap]. Touches no data. */
@@ -21,7 +22,7 @@ struct impl {
     size_t (*workspace)(const struct problem *p);
     /* Loads kernels, starts threads. NULL: nothing to do. */
     int32_t (*prepare)(const struct problem *p);
-    /* Computes. p->workspace holds at least workspace(p) bytes. */
+    /* Computes. p->workspace holds at least workspace(p) bytes, unless the row checks that. */
     int32_t (*run)(const struct problem *p, qattn_stream stream);
 };
 

@@ -23,6 +23,16 @@ struct seq {
 
 QATTN_HD static inline int64_t clamp64(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
+/* Of sequence n, which has so many queries and keys; n does not matter without q_offsets. */
+QATTN_HD static inline int64_t seq_offset(const struct problem *p, int64_t n, int64_t len_q, int64_t len_k)
+{
+    switch (p->position) {
+    case POSITION_TOP_LEFT: return 0;
+    case POSITION_OFFSET:   return p->q_offsets ? p->q_offsets[n] : p->q_offset;
+    default:                return len_k - len_q;
+    }
+}
+
 QATTN_HD static inline struct seq seq_get(const struct problem *p, int64_t n)
 {
     struct seq s = { 0 };
@@ -50,11 +60,7 @@ QATTN_HD static inline struct seq seq_get(const struct problem *p, int64_t n)
     }
     s.len_k = p->seqused_k ? clamp64(p->seqused_k[n], 0, slot_k) : slot_k;
 
-    switch (p->position) {
-    case POSITION_TOP_LEFT: s.offset = 0; break;
-    case POSITION_OFFSET:   s.offset = p->q_offsets ? p->q_offsets[n] : p->q_offset; break;
-    default:                s.offset = s.len_k - s.len_q; break;
-    }
+    s.offset = seq_offset(p, n, s.len_q, s.len_k);
     return s;
 }
 

@@ -13,7 +13,9 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
+#include "cuda/common/arrive.h"
 #include "cuda/driver.h"
 
 /* What calls ask of a device again and again, the most wanted first. */
@@ -156,4 +158,22 @@ int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size
     config.numAttrs = function->waits;
     QATTN_DRIVER_TRY(launch, name, (&config, function->handle, params, NULL));
     return QATTN_OK;
+}
+
+/* splitmix64's mixing of a count that starts at a time of day, cut to 39 bits: what lies in a workspace by chance, or
+ * is left of a launch that died, is taken for this launch's once in 2^39. */
+uint64_t qattn__cuda_tag(void)
+{
+    static _Atomic(uint64_t) count;
+    uint64_t x = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
+    if (x == 0) {
+        struct timespec now = { 0 };
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        x = (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec;
+        atomic_fetch_add_explicit(&count, x, memory_order_relaxed);
+    }
+    x *= UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (x ^ x >> 31) >> ARRIVE_BITS | 1;
 }

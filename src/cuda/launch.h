@@ -56,6 +56,9 @@ int32_t qattn__cuda_load(const void *kernel);
 int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                            qattn_stream stream, const char *name);
 
+/* A launch's own number for arrive.cuh, of 64 - ARRIVE_BITS bits, odd. Results do not depend on it. */
+uint64_t qattn__cuda_tag(void);
+
 /* Facts of a device; no context is made. */
 int32_t qattn__cuda_attribute(int *value, enum cudaDeviceAttr attribute, int32_t device_id);
 

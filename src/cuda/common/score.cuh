@@ -28,11 +28,16 @@ __device__ __forceinline__ struct score_row score_row_of(const struct problem *p
     return row;
 }
 
+__device__ __forceinline__ float score_cap(float s, float softcap)
+{
+    return __fmul_rn(softcap, tanhf(__fdiv_rn(s, softcap)));
+}
+
 /* scale and softcap: stage 1 of a score, stage 0 where there is no cap. */
 __device__ __forceinline__ float score_capped(const struct problem *p, float product)
 {
     const float s = __fmul_rn(p->scale, product);
-    return p->softcap == 0.0f ? s : __fmul_rn(p->softcap, tanhf(__fdiv_rn(s, p->softcap)));
+    return p->softcap == 0.0f ? s : score_cap(s, p->softcap);
 }
 
 /* Some score of the call needs score_terms. */

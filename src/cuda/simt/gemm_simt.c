@@ -8,6 +8,12 @@
 #include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
 
+struct gemm_operand qattn__gemm_operand(const struct view *t, int row_axis)
+{
+    return (struct gemm_operand){ .data = t->data, .batch = t->stride[0], .head = t->stride[1],
+                                  .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
+}
+
 bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t width)
 {
     const int64_t along = along_k ? t->k : t->row, line = along_k ? t->row : t->k;
@@ -68,15 +74,11 @@ int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_str
 
 int32_t qattn__simt_matmul(const struct problem *p, qattn_stream stream)
 {
-    const int n_axis = p->op == OP_MATMUL_NT ? 2 : 3, k_axis = 5 - n_axis;
-    const struct view *const a = &p->a, *const b = &p->b, *const c = &p->c;
+    const struct view *const a = &p->a, *const c = &p->c;
     struct gemm_args args = {
         .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
         .b_head_div = p->b_head_div,
-        .a = { .data = a->data, .batch = a->stride[0], .head = a->stride[1], .row = a->stride[2], .k = a->stride[3],
-               .dtype = a->dtype },
-        .b = { .data = b->data, .batch = b->stride[0], .head = b->stride[1], .row = b->stride[n_axis],
-               .k = b->stride[k_axis], .dtype = b->dtype },
+        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),
         .c = c->data, .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
         .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = p->alpha, .beta = p->beta, .range = RANGE_ALL,
     };

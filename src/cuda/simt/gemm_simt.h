@@ -53,6 +53,9 @@ bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t
 /* Whether lines of B's tile should run along k: what can be copied 16 bytes at a time, else what lies closer. */
 bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k);
 
+/* A view whose axis row_axis (2 or 3) holds the rows. */
+struct gemm_operand qattn__gemm_operand(const struct view *t, int row_axis);
+
 int32_t qattn__simt_gemm(struct gemm_args *args, const struct problem *p, qattn_stream stream);
 
 #ifdef __cplusplus

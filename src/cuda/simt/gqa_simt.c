@@ -94,19 +94,13 @@ static int32_t widen_inputs(const struct gqa_call *c, qattn_stream stream)
     return QATTN_OK;
 }
 
-static struct gemm_operand operand_of(const struct view *t, int row_axis)
-{
-    return (struct gemm_operand){ .data = t->data, .batch = t->stride[0], .head = t->stride[1],
-                                  .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
-}
-
 static struct gemm_args product(const struct gqa_call *c, const struct view *a, const struct view *b,
                                 int b_row_axis, const struct view *out, enum gemm_range range)
 {
     const struct problem *const p = c->p;
     return (struct gemm_args){
         .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group,
-        .a = operand_of(a, 2), .b = operand_of(b, b_row_axis), .c = out->data,
+        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(b, b_row_axis), .c = out->data,
         .c_batch = out->stride[0], .c_head = out->stride[1], .c_row = out->stride[2], .c_column = out->stride[3],
         .c_dtype = out->dtype, .c_itemsize = out->itemsize, .alpha = 1.0f, .range = range,
     };

@@ -195,7 +195,7 @@ __device__ __forceinline__ void direct_scores(const struct problem *p, bool term
     if (p->softcap != 0.0f) {
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            s[e] = p->softcap * tanhf(__fdiv_rn(s[e], p->softcap));
+            s[e] = score_cap(s[e], p->softcap);
     }
     if (!terms && j0 >= range.max_begin && j0 + DECODE_UNIT <= range.min_end)
         return;
@@ -403,7 +403,8 @@ struct direct_known {
     struct decode_range range;
 };
 
-/* The sequence's number of keys, where that is all in which it differs; it comes while Q is asked for. */
+/* The sequence's number of keys, where that is all in which it differs; it comes while Q is asked for. Of the rules of
+ * seq_offset one alone looks at it. */
 __device__ __forceinline__ void direct_set_keys(const struct decode_sm80_args *a, const struct problem *p, int used,
                                                 struct direct_known *x)
 {

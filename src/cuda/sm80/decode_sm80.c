@@ -6,9 +6,7 @@
 #include "cuda/sm80/decode_sm80.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "cuda/common/arrive.h"
 #include "cuda/launch.h"
@@ -20,15 +18,6 @@ enum {
     JOIN_ROWS = 16,                 /* whose parts one block adds at once */
     MAX_WIDTH = 256, NARROW = 128,  /* of O: the kernel's two instances over 16 bits */
     MAX_KEYS = INT_MAX - 1024
-};
-
-struct plan {
-    struct decode_sm80_args args;
-    const void *kernel;
-    size_t shared_bytes;
-    bool few;                   /* the last split to finish adds the parts, no second kernel */
-    size_t parts_bytes, ml_bytes;   /* workspace of the splits' O, of their maxima and sums */
-    size_t bytes;               /* workspace; SIZE_MAX: more than can be */
 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -65,7 +54,7 @@ static size_t shared_bytes(const struct problem *p, struct decode_sm80_args *a, 
 
 /* Rows kept of a sequence, and shared memory: as many stages as leave room for two blocks a multiprocessor (`whole`),
  * or for one (`limit`); false: not even one stage. */
-static bool size_shared(const struct problem *p, struct plan *plan, size_t limit, size_t whole)
+static bool size_shared(const struct problem *p, struct decode_plan *plan, size_t limit, size_t whole)
 {
     struct decode_sm80_args *const a = &plan->args;
     int64_t rows;
@@ -103,7 +92,7 @@ static bool few_items(const struct problem *p)
 
 bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap)
 {
-    struct plan plan = { 0 };
+    struct decode_plan plan = { 0 };
     int limit = 0;
     if (!is_half(p->q.dtype))
         snprintf(why, cap, "needs f16 or bf16 q");
@@ -181,8 +170,9 @@ static int32_t plan_splits(const struct problem *p, struct decode_sm80_args *a, 
 
 static size_t rounded(size_t bytes) { return bytes > SIZE_MAX / 8 ? SIZE_MAX / 8 : (bytes + 15) / 16 * 16; }
 
-static void size_parts(const struct problem *p, struct plan *plan, size_t items)
+static void size_parts(const struct problem *p, struct decode_plan *plan)
 {
+    const size_t items = (size_t)plan->items;
     struct decode_sm80_args *const a = &plan->args;
     a->part_pitch = (int32_t)(p->dv + 3) / 4 * 4;
     if (a->cut.num_splits == 1)
@@ -207,9 +197,7 @@ static void set_alike(const struct problem *p, struct decode_sm80_args *a)
     if (p->cu_seqlens_q || p->cu_seqlens_k || p->seqused_q || p->q_offsets || (p->seqused_k && !sees_all))
         return;
     a->seq = (struct seq){ .rows = rows, .len_q = rows, .len_k = p->cap_k };
-    a->seq.offset = p->position == POSITION_TOP_LEFT ? 0
-                    : p->position == POSITION_OFFSET ? p->q_offset
-                                                     : a->seq.len_k - a->seq.len_q;
+    a->seq.offset = seq_offset(p, 0, a->seq.len_q, a->seq.len_k);
     a->range = decode_range_of(p, &a->seq, a->longest, &a->cut);
     a->alike = a->range.rows <= 0 ? DECODE_UNLIKE : p->seqused_k ? DECODE_ALIKE_BUT_KEYS : DECODE_ALIKE;
 }
@@ -234,12 +222,11 @@ static const void *direct_kernel(const struct problem *p)
 
 /* What the workspace is a matter of: splits and rows. The direct kernel has DIRECT_WARPS a multiprocessor, the general
  * one two blocks where shared memory lets them. */
-static int32_t make_plan(const struct problem *p, struct plan *plan)
+int32_t qattn__sm80_decode_plan(const struct problem *p, struct decode_plan *plan)
 {
     int limit = 0, whole = 0;
-    *plan = (struct plan){ 0 };
+    *plan = (struct decode_plan){ .items = p->n * (p->hq / p->group) };
     struct decode_sm80_args *const a = &plan->args;
-    const int64_t items = p->n * (p->hq / p->group);
     QATTN_TRY(qattn__cuda_attribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, p->device_id));
     QATTN_TRY(qattn__cuda_attribute(&whole, cudaDevAttrMaxSharedMemoryPerMultiprocessor, p->device_id));
     QATTN_REQUIRE(size_shared(p, plan, (size_t)limit, (size_t)whole), QATTN_ERR_INTERNAL,
@@ -247,15 +234,14 @@ static int32_t make_plan(const struct problem *p, struct plan *plan)
     const int64_t room = whole / (int64_t)(plan->shared_bytes + DECODE_STATIC_BYTES);
     a->whole = !p->page_table || p->page_size % DECODE_UNIT == 0;
     const bool fits = direct_shapes(p, a);
-    QATTN_TRY(plan_splits(p, a, items, fits ? DIRECT_WARPS / DECODE_WARPS : room < 2 ? 1 : 2,
+    QATTN_TRY(plan_splits(p, a, plan->items, fits ? DIRECT_WARPS / DECODE_WARPS : room < 2 ? 1 : 2,
                           fits ? DIRECT_WARPS : DECODE_WARPS));
-    a->work = (int32_t)(items * a->cut.num_splits);
-    size_parts(p, plan, (size_t)items);
+    size_parts(p, plan);
     return QATTN_OK;
 }
 
 /* The kernel and all that it is told; addresses matter here. */
-static void fill_args(const struct problem *p, struct plan *plan)
+static void fill_args(const struct problem *p, struct decode_plan *plan)
 {
     struct decode_sm80_args *const a = &plan->args;
     a->q = tensor_of(&p->q);
@@ -289,44 +275,19 @@ static void fill_args(const struct problem *p, struct plan *plan)
     set_alike(p, a);
 }
 
-size_t qattn__sm80_decode_workspace(const struct problem *p)
-{
-    struct plan plan;
-    return make_plan(p, &plan) == QATTN_OK ? plan.bytes : SIZE_MAX;
-}
-
 /* ---------------------------------------------------------------- launches */
 
-static int32_t launch_combine(const struct decode_sm80_args *a, void **params, qattn_stream stream)
+static int32_t launch_combine(const struct decode_plan *plan, void **params, qattn_stream stream)
 {
-    const int64_t items = a->work / a->cut.num_splits;
-    const int64_t blocks = items * blocks_of(a->part_rows, DECODE_COMBINE_THREADS / 32);
+    const int64_t blocks = plan->items * blocks_of(plan->args.part_rows, DECODE_COMBINE_THREADS / 32);
     return qattn__cuda_launch(qattn__decode_combine(), blocks, DECODE_COMBINE_THREADS, 0, params, stream,
                               "decode_combine");
 }
 
-/* splitmix64's mixing of a count that starts at a time of day, cut to 39 bits: what lies in a workspace by chance, or
- * is left of a launch that died, is taken for this launch's once in 2^39. */
-uint64_t qattn__cuda_tag(void)
-{
-    static _Atomic(uint64_t) count;
-    uint64_t x = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
-    if (x == 0) {
-        struct timespec now = { 0 };
-        (void)clock_gettime(CLOCK_REALTIME, &now);
-        x = (uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec;
-        atomic_fetch_add_explicit(&count, x, memory_order_relaxed);
-    }
-    x *= UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return (x ^ x >> 31) >> ARRIVE_BITS | 1;
-}
-
 int32_t qattn__sm80_decode_load(const struct problem *p)
 {
-    struct plan plan;
-    QATTN_TRY(make_plan(p, &plan));
+    struct decode_plan plan;
+    QATTN_TRY(qattn__sm80_decode_plan(p, &plan));
     QATTN_TRY(qattn__cuda_load(general_kernel(p)));
     if (direct_shapes(p, &plan.args)) /* which one runs is a matter of alignment */
         QATTN_TRY(qattn__cuda_load(direct_kernel(p)));
@@ -334,22 +295,20 @@ int32_t qattn__sm80_decode_load(const struct problem *p)
     return QATTN_OK;
 }
 
-int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_stream stream)
+int32_t qattn__sm80_decode(const struct problem *p, struct decode_plan *plan, char *workspace, qattn_stream stream)
 {
-    struct plan plan;
-    QATTN_TRY(make_plan(p, &plan));
-    fill_args(p, &plan);
-    if (plan.args.cut.num_splits > 1) {
-        plan.args.parts_o = (float *)(void *)workspace;
-        plan.args.parts_ml = (float *)(void *)(workspace + plan.parts_bytes);
+    struct decode_sm80_args *const a = &plan->args;
+    fill_args(p, plan);
+    if (a->cut.num_splits > 1) {
+        a->parts_o = (float *)(void *)workspace;
+        a->parts_ml = (float *)(void *)(workspace + plan->parts_bytes);
     }
-    if (plan.few) {
-        plan.args.words = (unsigned long long *)(void *)(workspace + plan.parts_bytes + plan.ml_bytes);
-        plan.args.tag = qattn__cuda_tag();
+    if (plan->few) {
+        a->words = (unsigned long long *)(void *)(workspace + plan->parts_bytes + plan->ml_bytes);
+        a->tag = qattn__cuda_tag();
     }
-    void *params[] = { &plan.args, problem_as_param(p) };
-    QATTN_TRY(
-        qattn__cuda_launch(plan.kernel, plan.args.work, 32 << plan.args.cut.warps_log2, plan.shared_bytes, params,
-                           stream, "decode_sm80"));
-    return plan.args.cut.num_splits > 1 && !plan.few ? launch_combine(&plan.args, params, stream) : QATTN_OK;
+    void *params[] = { a, problem_as_param(p) };
+    QATTN_TRY(qattn__cuda_launch(plan->kernel, plan->items * a->cut.num_splits, 32 << a->cut.warps_log2,
+                                 plan->shared_bytes, params, stream, "decode_sm80"));
+    return a->cut.num_splits > 1 && !plan->few ? launch_combine(plan, params, stream) : QATTN_OK;
 }

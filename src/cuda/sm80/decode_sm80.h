@@ -24,12 +24,6 @@ extern "C" {
 
 /* Types, widths and descales this kernel takes; not the flags: under BATCH_INVARIANT it must not run. */
 bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap);
-/* Bytes of the splits' parts; SIZE_MAX: more than can be. */
-size_t qattn__sm80_decode_workspace(const struct problem *p);
-int32_t qattn__sm80_decode_load(const struct problem *p);
-/* Launches; `workspace` holds qattn__sm80_decode_workspace(p) bytes, 256-byte aligned, or is NULL where that is 0. */
-int32_t qattn__sm80_decode(const struct problem *p, char *workspace, qattn_stream stream);
-
 /* Warps of a block of decode_sm80.cuh; elements that rows are padded to in shared memory. */
 enum { DECODE_WARPS = 4, DECODE_STEP = 64 };
 /* decode_direct.cuh: rows it takes; warps of a multiprocessor, in two blocks of DECODE_WARPS or in one. */
@@ -68,7 +62,6 @@ struct decode_sm80_args {
     struct seq seq;             /* of all sequences, as range */
     struct decode_tensor o;
     int32_t o_vector;           /* rows of O at multiples of 16 bytes, Dv a multiple of 4 */
-    int32_t work;               /* items: n * kv_heads * num_splits */
     int32_t part_rows;          /* rows kept of a sequence and KV head: most that can be this kernel's */
     int32_t longest;            /* len_q of a sequence that is this kernel's, at most */
     int32_t part_pitch;         /* floats of a part's row: Dv, a multiple of 4 */
@@ -82,6 +75,20 @@ struct decode_sm80_args {
     int32_t whole;              /* rows of a unit lie one stride apart: no pages, or pages of whole units */
     int32_t q_offset, row_offset;       /* of Q and of what is known of rows, in shared memory */
 };
+
+struct decode_plan {
+    struct decode_sm80_args args;       /* of the launch, but for what qattn__sm80_decode fills in */
+    int64_t items;              /* sequences times KV heads; a block for each split of each */
+    const void *kernel;
+    size_t shared_bytes;
+    bool few;                   /* the last split to finish adds the parts, no second kernel */
+    size_t parts_bytes, ml_bytes;   /* workspace of the splits' O, of their maxima and sums */
+    size_t bytes;               /* workspace, what the plan is asked for first; SIZE_MAX: more than can be */
+};
+int32_t qattn__sm80_decode_plan(const struct problem *p, struct decode_plan *plan);
+/* Launches; `workspace` holds plan->bytes, 256-byte aligned, or is NULL where that is 0. */
+int32_t qattn__sm80_decode(const struct problem *p, struct decode_plan *plan, char *workspace, qattn_stream stream);
+int32_t qattn__sm80_decode_load(const struct problem *p);
 
 /* Kernels (struct decode_sm80_args, struct problem_param): columns of O 128 or 256; k and v of 8 bits: 256 for all */
 const void *qattn__decode_f16(bool bytes, bool wide);

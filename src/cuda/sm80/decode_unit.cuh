@@ -124,7 +124,7 @@ __device__ __forceinline__ void decode_scores(const struct problem *p, const str
     if (p->softcap != 0.0f) {
 #pragma unroll
         for (int x = 0; x < 4 * KEY_BLOCKS; x++)
-            s[x >> 2][x & 3] = p->softcap * tanhf(__fdiv_rn(s[x >> 2][x & 3], p->softcap));
+            s[x >> 2][x & 3] = score_cap(s[x >> 2][x & 3], p->softcap);
     }
     const bool terms = score_has_terms(p);
     if (!terms && j0 >= view.full_begin && j0 <= view.full_end)

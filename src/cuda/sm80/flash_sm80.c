@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/dispatch.h"
 #include "core/seq.h"
 #include "cuda/launch.h"
 #include "cuda/sizes.h"
@@ -317,20 +318,32 @@ static void set_args(const struct problem *p, bool mixed, const struct plan *pla
         set_near(p, a);
 }
 
-/* The decode kernel's workspace lies behind the prefill kernel's. */
-static size_t aligned(size_t bytes)
+/* The plans of the kernels that a call takes. The decode kernel's workspace lies behind the prefill kernel's. */
+struct call_plan {
+    struct share share;
+    struct plan prefill;
+    struct decode_plan decode;
+    size_t decode_at, bytes; /* SIZE_MAX: more than can be */
+};
+
+static int32_t plan_call(const struct problem *p, struct call_plan *call)
 {
-    return bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 : (bytes + 255) / 256 * 256;
+    call->share = share_of(p);
+    call->prefill.bytes = call->decode.bytes = 0;
+    if (call->share.prefill)
+        QATTN_TRY(make_plan(p, call->share.decode, &call->prefill));
+    if (call->share.decode)
+        QATTN_TRY(qattn__sm80_decode_plan(p, &call->decode));
+    const bool fits = call->prefill.bytes <= SIZE_MAX / 4 && call->decode.bytes <= SIZE_MAX / 4;
+    call->decode_at = fits ? (call->prefill.bytes + 255) / 256 * 256 : 0;
+    call->bytes = fits ? call->decode_at + call->decode.bytes : SIZE_MAX;
+    return QATTN_OK;
 }
 
 size_t qattn__sm80_flash_workspace(const struct problem *p)
 {
-    const struct share share = share_of(p);
-    struct plan plan = { 0 };
-    if (share.prefill && make_plan(p, share.decode, &plan) != QATTN_OK)
-        return SIZE_MAX;
-    const size_t decode = share.decode ? qattn__sm80_decode_workspace(p) : 0;
-    return plan.bytes > SIZE_MAX / 4 || decode > SIZE_MAX / 4 ? SIZE_MAX : aligned(plan.bytes) + decode;
+    struct call_plan call;
+    return plan_call(p, &call) == QATTN_OK ? call.bytes : SIZE_MAX;
 }
 
 /* Which kernel runs is a matter of strides and alignment too. */
@@ -364,12 +377,11 @@ static int32_t prefill(const struct problem *p, bool mixed, const struct plan *p
 
 int32_t qattn__sm80_flash(const struct problem *p, qattn_stream stream)
 {
-    const struct share share = share_of(p);
-    struct plan plan = { 0 };
-    if (share.prefill) {
-        QATTN_TRY(make_plan(p, share.decode, &plan));
-        QATTN_TRY(prefill(p, share.decode, &plan, stream));
-    }
-    return share.decode ? qattn__sm80_decode(p, p->workspace ? p->workspace + aligned(plan.bytes) : NULL, stream)
-                        : QATTN_OK;
+    struct call_plan call;
+    QATTN_TRY(plan_call(p, &call));
+    QATTN_TRY(qattn__check_workspace(p, call.bytes));
+    if (call.share.prefill)
+        QATTN_TRY(prefill(p, call.share.decode, &call.prefill, stream));
+    char *const workspace = p->workspace ? p->workspace + call.decode_at : NULL;
+    return call.share.decode ? qattn__sm80_decode(p, &call.decode, workspace, stream) : QATTN_OK;
 }

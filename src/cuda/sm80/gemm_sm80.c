@@ -24,12 +24,6 @@ size_t qattn__sm80_gemm_workspace(const struct problem *p)
     return 0;
 }
 
-struct gemm_operand qattn__sm80_gemm_operand(const struct view *t, int row_axis)
-{
-    return (struct gemm_operand){ .data = t->data, .batch = t->stride[0], .head = t->stride[1],
-                                  .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
-}
-
 static bool has_rows(const struct gemm_args *a)
 {
     const int64_t piece = 16 / a->c_itemsize;
@@ -74,7 +68,7 @@ int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream)
     struct gemm_args args = {
         .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
         .b_head_div = p->b_head_div,
-        .a = qattn__sm80_gemm_operand(a, 2), .b = qattn__sm80_gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),
+        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),
         .c = c->data, .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
         .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = p->alpha, .beta = p->beta, .range = RANGE_ALL,
     };

@@ -16,7 +16,4 @@ int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream);
 /* A product of gqa_forward: everything but work, tiles, vectors and pairs is filled in. */
 int32_t qattn__sm80_gemm_part(struct gemm_args *args, const struct problem *p, qattn_stream stream);
 
-/* [batch][head][row][k] of a view, whose axis row_axis (2 or 3) holds the rows. */
-struct gemm_operand qattn__sm80_gemm_operand(const struct view *t, int row_axis);
-
 #endif

@@ -20,6 +20,7 @@
 
 #include <stdio.h>
 
+#include "core/dispatch.h"
 #include "cuda/launch.h"
 #include "cuda/simt/softmax_simt.h"
 #include "cuda/sm80/gemm_sm80.h"
@@ -62,10 +63,15 @@ static struct gqa_sm80_plan plan_call(const struct problem *p)
     return plan;
 }
 
+static size_t workspace_of(const struct gqa_sm80_plan *plan)
+{
+    return plan->scores == SIZE_MAX ? SIZE_MAX : plan->scores + plan->factors;
+}
+
 size_t qattn__sm80_gqa_workspace(const struct problem *p)
 {
     const struct gqa_sm80_plan plan = plan_call(p);
-    return plan.scores == SIZE_MAX ? SIZE_MAX : plan.scores + plan.factors;
+    return workspace_of(&plan);
 }
 
 int32_t qattn__sm80_gqa_load(const struct problem *p)
@@ -93,7 +99,7 @@ static struct gemm_args product(const struct problem *p, const struct view *a, c
 {
     return (struct gemm_args){
         .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group, .alpha = 1.0f,
-        .a = qattn__sm80_gemm_operand(a, 2), .b = qattn__sm80_gemm_operand(b, b_row_axis), .c = c->data,
+        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(b, b_row_axis), .c = c->data,
         .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
         .c_dtype = c->dtype, .c_itemsize = c->itemsize,
     };
@@ -103,8 +109,8 @@ int32_t qattn__sm80_gqa(const struct problem *p, qattn_stream stream)
 {
     const struct gqa_sm80_plan plan = plan_call(p);
     const struct view s = scores_view(p, &plan, QATTN_DTYPE_F32), probabilities = scores_view(p, &plan, p->v.dtype);
+    QATTN_TRY(qattn__check_workspace(p, workspace_of(&plan)));
     float *const factors = (float *)(void *)(p->workspace + plan.scores);
-
     struct gemm_args scores = product(p, &p->q, &p->k, 2, &s);
     scores.n = p->cap_k;
     scores.k = p->d;

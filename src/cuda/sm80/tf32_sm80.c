@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/dispatch.h"
 #include "cuda/launch.h"
 #include "cuda/sm80/tf32_args.h"
 
@@ -92,7 +93,7 @@ int32_t qattn__sm80_tf32(const struct problem *p, qattn_stream stream)
     enum tf32_shape shape;
     struct tf32_args args;
     QATTN_TRY(make_plan(p, &shape, &args));
-    (void)qattn__flash_parts(p, &args.item, p->workspace);
+    QATTN_TRY(qattn__check_workspace(p, qattn__flash_parts(p, &args.item, p->workspace)));
     void *params[] = { &args, problem_as_param(p) }, *combine[] = { &args.item, problem_as_param(p) };
     QATTN_TRY(qattn__cuda_launch(kernel_of(p, shape), args.item.work, 2 * (int)tile_rows[shape],
                                  shared_bytes(p, shape), params, stream, "tf32_sm80_kernel"));
