@@ -52,7 +52,8 @@ double tolerance_tiny(int32_t dtype)
 
 double tolerance_score_of(int64_t d, double magnitude, double product, double floor)
 {
-    return ((double)d + score_roundings) * unit_f32 * magnitude + product * floor;
+    const double sums = ((double)d + score_roundings) * unit_f32 * magnitude;
+    return product > 0 ? sums + product * floor : sums;         /* floor may be infinite */
 }
 
 double tolerance_score(int64_t d, double magnitude) { return tolerance_score_of(d, magnitude, 0, 0); }
