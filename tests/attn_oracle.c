@@ -161,9 +161,11 @@ static double soften(const struct work *w, int64_t n, double sink, double *lse)
 static struct size largest_of(const struct work *w, int64_t n, double sink, double lse)
 {
     enum { NOTHING = -60 };      /* natural log of a probability */
+    const double product = tolerance_product(w->c->q_dtype, (int32_t)w->c->precision);
     struct size most = { sink > -INFINITY ? fabs(sink) : 0, 0 };
     for (int64_t j = 0; j < n; j++) {
-        const double log_p = w->score[j] - lse + 2 * tolerance_score(w->d, fmax(w->size[j].magnitude, w->size[j].floor));
+        const double e_s = tolerance_score_of(w->d, w->size[j].magnitude, product, w->size[j].floor);
+        const double log_p = w->score[j] - lse + 2 * e_s;
         if (w->score[j] != -INFINITY && !(log_p < NOTHING)) {
             most.magnitude = fmax(most.magnitude, w->size[j].magnitude);
             most.floor = fmax(most.floor, w->size[j].floor);

@@ -148,7 +148,7 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction function, void **para
     fake.too_much_shared |= (int)c->sharedMemBytes > fake.dynamic_shared[(uintptr_t)function];
     if ((uintptr_t)function != (uintptr_t)current())
         return CUDA_ERROR_INVALID_HANDLE;
-    if (c->sharedMemBytes > 0)
+    if (fake.first_blocks == 0)
         fake.first_blocks = c->gridDimX;
     const bool sizes = c->gridDimX && c->gridDimY && c->gridDimZ && c->blockDimX && c->blockDimY && c->blockDimZ;
     return sizes && params && !extra ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -245,7 +245,7 @@ WRAP(cudaError_t, cudaDeviceGetAttribute, (int *value, enum cudaDeviceAttr attri
     case cudaDevAttrComputeCapabilityMajor:      *value = 9; break;
     case cudaDevAttrMultiProcessorCount:         *value = 132; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = FAKE_SHARED_LIMIT; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 233472; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = FAKE_SHARED_WHOLE; break;
     case cudaDevAttrComputeMode:                 *value = fake.compute_mode; break;
     case cudaDevAttrMemoryPoolsSupported:        *value = fake.has_pools; break;
     default:                                     *value = 0;

@@ -30,7 +30,8 @@ enum fake_function { FAKE_FUNCTIONS(FAKE_ENUM) FAKE_COUNT, FAKE_NOTHING = FAKE_C
 
 /* Context n of device d is the handle 1 + 2 n + d; contexts 0 are the primary ones. A stream is 0x1000 + its context.
  */
-enum { FAKE_DEVICES = 2, FAKE_CONTEXTS = 16, FAKE_SHARED_LIMIT = 232448, FAKE_STATIC_SHARED = 1024 };
+enum { FAKE_DEVICES = 2, FAKE_CONTEXTS = 16, FAKE_SHARED_LIMIT = 232448, FAKE_SHARED_WHOLE = 233472,
+       FAKE_STATIC_SHARED = 1024 };
 static inline CUcontext fake_context(int n, int device) { return (CUcontext)(uintptr_t)(1 + 2 * n + device); }
 static inline cudaStream_t fake_stream(CUcontext context) { return (cudaStream_t)((uintptr_t)context + 0x1000); }
 
@@ -53,7 +54,7 @@ struct fake {
     unsigned long long id[FAKE_CONTEXTS];     /* numbers of contexts, by handle */
     bool destroyed[FAKE_CONTEXTS];
     unsigned multiprocessors[FAKE_CONTEXTS];
-    unsigned first_blocks;         /* of the last launch that was no combination of another's parts */
+    unsigned first_blocks;         /* of the first launch since this was 0 */
     int calls[FAKE_COUNT];
     int allocated;                 /* not freed */
     int dynamic_shared[FAKE_CONTEXTS];        /* the bound of each context's kernels */

@@ -49,6 +49,15 @@ static struct call call_new(int32_t device)
     return c;
 }
 
+static struct call call_of(int32_t dtype, int64_t rows)
+{
+    struct call c = call_new(0);
+    for (int t = 0; t < 4; t++)
+        qattn_tensor_init(&c.t[t], c.t[t].data, dtype, QATTN_DEVICE_CUDA, 0, QATTN_LAYOUT_BHSD, 1, c.t[t].shape[1],
+                          t == 1 || t == 2 ? SK : rows, D);
+    return c;
+}
+
 /* The statuses of the calls a caller can make; the thread's contexts and the pool are the same before and after. */
 static int32_t make(struct call c, enum way way, cudaStream_t stream)
 {
@@ -239,10 +248,7 @@ static void short_workspaces(void)
         { qattn_gqa_forward, QATTN_DTYPE_BF16, SQ, QATTN_PRECISION_IEEE, 0, false },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct call c = call_new(0);
-        for (int t = 0; t < 4; t++)
-            qattn_tensor_init(&c.t[t], c.t[t].data, cases[i].dtype, QATTN_DEVICE_CUDA, 0, QATTN_LAYOUT_BHSD, 1,
-                              c.t[t].shape[1], t == 1 || t == 2 ? SK : cases[i].rows, D);
+        struct call c = call_of(cases[i].dtype, cases[i].rows);
         c.params.precision = cases[i].precision;
         c.params.num_splits = cases[i].splits;
         c.params.seqused_q = cases[i].mixed ? &some_lengths : NULL;
@@ -259,6 +265,30 @@ static void short_workspaces(void)
         EXPECT(cases[i].op(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, NULL) == QATTN_OK);
         EXPECT(fake.calls[FAKE_cuLaunchKernelEx] > 0);
         fake.calls[FAKE_cuLaunchKernelEx] = 0;
+    }
+}
+
+/* More than memory can hold is refused whatever the caller says to have. */
+static void impossible_workspaces(void)
+{
+    static const struct { forward *op; int32_t dtype; int64_t rows, keys; int32_t splits; } cases[] = {
+        { qattn_gqa_forward, QATTN_DTYPE_BF16, INT64_C(1) << 32, INT64_C(1) << 32, 0 },
+        { qattn_gqa_forward, QATTN_DTYPE_F32, INT64_C(1) << 32, INT64_C(1) << 32, 0 },
+        { qattn_flash_forward, QATTN_DTYPE_F32, INT64_C(1) << 40, 1 << 20, 1 << 20 },
+    };
+    static const int32_t precisions[] = { QATTN_PRECISION_IEEE, QATTN_PRECISION_3XTF32 };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        struct call c = call_new(0);
+        for (int t = 0; t < 4; t++)
+            qattn_tensor_init(&c.t[t], memory + t * INT64_C(0x100000000000), cases[i / 2].dtype, QATTN_DEVICE_CUDA, 0,
+                              QATTN_LAYOUT_BHSD, 1, 1, t == 1 || t == 2 ? cases[i / 2].keys : cases[i / 2].rows, 1);
+        c.params.num_splits = cases[i / 2].splits;
+        c.params.precision = precisions[i % 2];
+        c.params.workspace_bytes = i % 2 ? SIZE_MAX : 1;
+        EXPECT(cases[i / 2].op(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, NULL) == QATTN_ERR_WORKSPACE);
+        EXPECT(qattn_last_error(last_text, sizeof last_text) == QATTN_ERR_WORKSPACE &&
+               strstr(last_text, "use smaller shapes"));
+        EXPECT(fake.calls[FAKE_cuLaunchKernelEx] == 0);
     }
 }
 
@@ -337,19 +367,25 @@ static void others_capture(void)
 /* A context with some of the device's multiprocessors gets fewer splits, and they fit the workspace of any. */
 static void few_multiprocessors(void)
 {
-    struct call c = call_new(0);
-    size_t bytes = 0;
-    unsigned blocks[2];
-    c.t[0].shape[2] = c.t[3].shape[2] = 1;
-    c.params.num_splits = 0;
-    EXPECT(qattn_flash_forward_workspace(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params, &bytes) == QATTN_OK);
-    c.params.workspace_bytes = bytes;
+    static const struct { int32_t dtype; int64_t rows; int32_t precision; } cases[] = {
+        { QATTN_DTYPE_F32, 1, QATTN_PRECISION_IEEE }, { QATTN_DTYPE_F32, 1, QATTN_PRECISION_3XTF32 },
+        { QATTN_DTYPE_BF16, 1, QATTN_PRECISION_IEEE }, { QATTN_DTYPE_BF16, SQ, QATTN_PRECISION_IEEE },
+    };
     fake.multiprocessors[(uintptr_t)fake_context(3, 0)] = 8;
-    for (int i = 0; i < 2; i++) {
-        EXPECT(make(c, WITH_WORKSPACE, fake_stream(fake_context(i ? 3 : 2, 0))) == QATTN_OK);
-        blocks[i] = fake.first_blocks;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct call c = call_of(cases[i].dtype, cases[i].rows);
+        unsigned blocks[2];
+        c.params.num_splits = 0;
+        c.params.precision = cases[i].precision;
+        EXPECT(qattn_flash_forward_workspace(&c.t[0], &c.t[1], &c.t[2], &c.t[3], &c.params,
+                                             &c.params.workspace_bytes) == QATTN_OK);
+        for (int few = 0; few < 2; few++) {
+            fake.first_blocks = 0;
+            EXPECT(make(c, WITH_WORKSPACE, fake_stream(fake_context(few ? 3 : 2, 0))) == QATTN_OK);
+            blocks[few] = fake.first_blocks;
+        }
+        EXPECT(blocks[1] > 0 && blocks[1] < blocks[0]);
     }
-    EXPECT(blocks[1] > 1 && blocks[1] < blocks[0]);
 }
 
 /* A driver that cannot tell: the device's number. */
@@ -438,8 +474,8 @@ static void steady_state(void)
 #define CASE(name) { #name, name },
 static const struct { const char *name; void (*run)(void); } cases[] = {
     CASE(no_driver) CASE(no_device) CASE(forked) CASE(workspaces) CASE(short_workspaces) CASE(no_pools)
-    CASE(wrong_devices) CASE(pointers) CASE(stale_context) CASE(others_capture) CASE(few_multiprocessors) CASE(no_resources) CASE(prepared)
-    CASE(early_launch) CASE(contexts) CASE(steady_state)
+    CASE(impossible_workspaces) CASE(wrong_devices) CASE(pointers) CASE(stale_context) CASE(others_capture)
+    CASE(few_multiprocessors) CASE(no_resources) CASE(prepared) CASE(early_launch) CASE(contexts) CASE(steady_state)
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

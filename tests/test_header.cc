@@ -14,7 +14,8 @@ int test_header()
     const qattn_merge_params merge = QATTN_MERGE_PARAMS_INIT;
     qattn_tensor t{};
     const qattn_stream stream = nullptr;
-    int32_t status = qattn_tensor_init(&t, nullptr, QATTN_DTYPE_F32, QATTN_DEVICE_CPU, 0, QATTN_LAYOUT_BHSD, 0, 0, 0, 0);
+    int32_t status =
+        qattn_tensor_init(&t, nullptr, QATTN_DTYPE_F32, QATTN_DEVICE_CPU, 0, QATTN_LAYOUT_BHSD, 0, 0, 0, 0);
     status |= qattn_matmul(&t, &t, &t, &matmul, stream);
     status |= qattn_softmax(&t, &t, &softmax, stream);
     status |= qattn_flash_forward(&t, &t, &t, &t, &attention, stream);

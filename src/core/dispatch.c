@@ -135,22 +135,15 @@ static int32_t run_in(const struct impl *row, const struct problem *p, qattn_str
     return status;
 }
 
-int32_t qattn__check_workspace(const struct problem *p, size_t need)
-{
-    QATTN_REQUIRE(p->workspace_bytes >= need, QATTN_ERR_WORKSPACE,
-                  "params.workspace_bytes is %zu: must be at least %zu for this call; qattn_%s_workspace tells",
-                  p->workspace_bytes, need, qattn__op_name(p->op));
-    return QATTN_OK;
-}
-
 static int32_t run_row(const struct impl *row, struct problem *p, qattn_stream stream)
 {
-    if (p->workspace && row->checks_workspace)
+    if (p->workspace) {
+        if (!row->checks_workspace)
+            QATTN_TRY(qattn__check_workspace(p, row->workspace(p)));
         return run_in(row, p, stream);
+    }
     const size_t need = row->workspace(p);
-    if (p->workspace)
-        QATTN_TRY(qattn__check_workspace(p, need));
-    if (p->workspace || need == 0)
+    if (need == 0)
         return run_in(row, p, stream);
 #if QATTN_CUDA
     if (p->device_type == QATTN_DEVICE_CUDA)

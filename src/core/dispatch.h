@@ -10,9 +10,6 @@
 /* Picks a row, provides the workspace, runs. Clears nothing, retries nothing. */
 int32_t qattn__dispatch(struct problem *p, qattn_stream stream);
 
-/* Of a call that needs `need` bytes of workspace and was given one: is it as large? */
-int32_t qattn__check_workspace(const struct problem *p, size_t need);
-
 /* *bytes = what suffices for every row that could run these shapes here. */
 int32_t qattn__workspace(const struct problem *p, size_t *bytes);
 

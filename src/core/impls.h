@@ -13,7 +13,7 @@ struct impl {
     int32_t     device_type;     /* QATTN_DEVICE_* */
     int32_t     arch;            /* what QATTN_MAX_ARCH caps: CPU_ARCH_*, or a compute capability; 0: never capped */
     bool        fallback;        /* generic or reference: refused under NO_FALLBACK */
-    bool        checks_workspace;   /* run() itself refuses too small a workspace, and so plans a call once */
+    bool        checks_workspace;   /* run() refuses too small a workspace itself: it plans a call anyway */
 
     /* Can this row run `p` on this machine? If not, writes the reason (a clause: "needs AVX-512F, which this CPU
      * lacks") to why[cap]. Touches no data. */
@@ -30,5 +30,11 @@ enum { CPU_ARCH_GENERIC = 1, CPU_ARCH_AVX2 = 2, CPU_ARCH_AVX512 = 3, CPU_ARCH_AM
 
 extern const struct impl qattn__impls[];
 extern const int qattn__impl_count;
+
+/* What rows share. A workspace of `need` bytes can exist; p was given that many (0 needed and none given is fine);
+ * why the three kernels of gqa_forward do not take p, NULL if they do. */
+int32_t qattn__workspace_exists(const struct problem *p, size_t need);
+int32_t qattn__check_workspace(const struct problem *p, size_t need);
+const char *qattn__gqa_refusal(const struct problem *p);
 
 #endif

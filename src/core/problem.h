@@ -60,7 +60,8 @@ struct problem {
     enum op  op;
     int32_t  device_type, device_id;
     uint64_t flags;              /* QATTN_FLAG_* */
-    char    *workspace;          /* >= what the chosen row asked for, 256-byte aligned; NULL if it asked for 0 */
+    char    *workspace;          /* what the chosen row asked for or more (rows with checks_workspace: any size),
+                                  * 256-byte aligned; NULL if it asked for 0 */
     size_t   workspace_bytes;
     int32_t  num_threads;        /* CPU: >= 1 */
     int32_t  precision;          /* QATTN_PRECISION_* */

@@ -23,7 +23,7 @@ struct seq {
 
 QATTN_HD static inline int64_t clamp64(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
-/* Of sequence n, which has so many queries and keys; n does not matter without q_offsets. */
+/* The position of query 0 among the keys of sequence n; n matters with q_offsets alone. */
 QATTN_HD static inline int64_t seq_offset(const struct problem *p, int64_t n, int64_t len_q, int64_t len_k)
 {
     switch (p->position) {

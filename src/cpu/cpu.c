@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "core/impls.h"
 #include "core/status.h"
 #include "cpu/cpuinfo.h"
 #include "cpu/pool.h"
@@ -26,11 +27,8 @@ static bool refuse(char *why, size_t cap, const char *reason)
 /* What every instruction set runs. Types and widths were checked when the problem was made. */
 static bool supports_problem(const struct problem *p, char *why, size_t cap)
 {
-    if (p->op == OP_GQA_FORWARD && (p->cu_seqlens_q || p->cu_seqlens_k))
-        return refuse(why, cap, "the three-kernel path takes padded batches only, and this one is packed");
-    if (p->op == OP_GQA_FORWARD && p->page_table)
-        return refuse(why, cap, "the three-kernel path takes padded batches only, and k and v are paged");
-    return true;
+    const char *const reason = p->op == OP_GQA_FORWARD ? qattn__gqa_refusal(p) : NULL;
+    return reason ? refuse(why, cap, reason) : true;
 }
 
 int32_t qattn__cpu_prepare(const struct problem *p)

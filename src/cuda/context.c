@@ -205,10 +205,10 @@ int32_t qattn__cuda_enter(struct cuda_scope *scope, int32_t device_id, qattn_str
     if (status != QATTN_OK)
         return qattn__cuda_leave(scope, status);
     if (entered.device_id != device_id)
-        return qattn__cuda_leave(scope, qattn__fail(QATTN_ERR_DEVICE_MISMATCH,
-                                                    "stream %p belongs to CUDA device %d, the "
-                                                    "tensors to device %d: both must be on one",
-                                                    (void *)stream, (int)entered.device_id, (int)device_id));
+        return qattn__cuda_leave(
+            scope, qattn__fail(QATTN_ERR_DEVICE_MISMATCH,
+                               "stream %p belongs to CUDA device %d, the tensors to device %d: both must be on one",
+                               (void *)stream, (int)entered.device_id, (int)device_id));
     return QATTN_OK;
 }
 

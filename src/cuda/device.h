@@ -2,11 +2,11 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * What can be known about CUDA before a kernel runs. Nothing here creates a context, and nothing runs when
- * the library is loaded: the driver is looked for at the first CUDA tensor.
+ * What the core asks of CUDA; needs none of CUDA's headers. Nothing runs when the library is loaded: the driver is
+ * looked for at the first CUDA tensor. Only qattn__cuda_run_pooled enters a context.
  *
- * Two parts. cuda_error.c knows CUDA's error numbers and is in every build, so that each mapping is tested
- * on machines without CUDA; device.c talks to the runtime and is in CUDA=1 builds only.
+ * cuda_error.c knows CUDA's error numbers and is in every build, so that each mapping is tested on machines without
+ * CUDA; device.c, pointers.c and workspace.c talk to the runtime and are in CUDA=1 builds only.
  */
 #ifndef QATTN_CUDA_DEVICE_H
 #define QATTN_CUDA_DEVICE_H

@@ -2,7 +2,8 @@
  * Copyright (c) 2026 The libqattn authors */
 
 /*
- * The launch side, shared by all CUDA rows: the stream's context, workspaces, launches. Host C; needs CUDA's headers.
+ * The launch side, shared by all CUDA rows: the stream's context (context.c) and launches (launch.c). Workspaces of the
+ * library's own are workspace.c's, below the rows: device.h has them. Host C; needs CUDA's headers.
  *
  * A row's run() is: qattn__cuda_enter, launches, qattn__cuda_leave. Between the two the stream's context is current, so
  * runtime calls concern it; afterwards the thread's current context is what it was.
@@ -51,8 +52,9 @@ void qattn__cuda_heed_captures(CUstreamCaptureMode mode);
 /* Does all that the kernel's first launch in the current context would do beforehand. */
 int32_t qattn__cuda_load(const void *kernel);
 
-/* Launches kernel(params...) with `blocks` blocks, at most 2^31 - 1: kernels walk their work with a stride of the grid.
- * No blocks: nothing to do. `name` is for the error text. Every kernel begins with wait_for_predecessor (ptx.cuh). */
+/* Launches kernel(params...) with `blocks` blocks, at most 2^31 - 1: kernels that may have more work walk it with a
+ * stride of the grid. No blocks: nothing to do. `name` is for the error text. Every kernel begins with
+ * wait_for_predecessor (ptx.cuh). */
 int32_t qattn__cuda_launch(const void *kernel, int64_t blocks, int threads, size_t shared_bytes, void **params,
                            qattn_stream stream, const char *name);
 

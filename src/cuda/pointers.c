@@ -36,18 +36,16 @@ static int32_t check_byte(const struct problem *p, const char *name, const char 
         return QATTN_OK;
     if (at.type == CU_MEMORYTYPE_HOST) {
         QATTN_REQUIRE(at.pointer == (CUdeviceptr)(uintptr_t)pointer, QATTN_ERR_DEVICE_MISMATCH,
-                      "%s: its %s byte, %p, is pinned "
-                      "host memory that devices see at another address: pass that one",
+                      "%s: its %s byte, %p, is pinned host memory that devices see at another address: pass that one",
                       name, which, pointer);
         return QATTN_OK;
     }
     QATTN_REQUIRE(at.type == CU_MEMORYTYPE_DEVICE, QATTN_ERR_DEVICE_MISMATCH,
-                  "%s: its %s byte, %p, is no memory the CUDA "
-                  "driver knows (host memory, freed, or beyond the end), and the call is on CUDA device %" PRId32,
+                  "%s: its %s byte, %p, is no memory the CUDA driver knows (host memory, freed, or beyond the end), "
+                  "and the call is on CUDA device %" PRId32,
                   name, which, pointer, p->device_id);
     QATTN_REQUIRE(at.device == p->device_id, QATTN_ERR_DEVICE_MISMATCH,
-                  "%s: its %s byte, %p, lies on CUDA device %d, and the "
-                  "call is on device %" PRId32,
+                  "%s: its %s byte, %p, lies on CUDA device %d, and the call is on device %" PRId32,
                   name, which, pointer, at.device, p->device_id);
     return QATTN_OK;
 }

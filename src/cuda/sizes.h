@@ -11,6 +11,9 @@
 
 #include "core/problem.h"
 
+/* Shared memory that the system takes of each block. */
+enum { SYSTEM_SHARED_BYTES = 1 << 10 };
+
 /* x / block, rounded up; x >= 0. */
 static inline int64_t blocks_of(int64_t x, int64_t block) { return x / block + (x % block != 0); }
 
@@ -21,6 +24,13 @@ static inline size_t times(size_t a, size_t b)
 {
     size_t product;
     return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+/* Rows of a sequence, query rows times heads of a group, are at most so many. */
+static inline bool group_rows_within(const struct problem *p, int64_t most)
+{
+    int64_t rows;
+    return !__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows <= most;
 }
 
 /* Rows of the view start at multiples of 16 bytes, elements side by side. */

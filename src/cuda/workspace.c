@@ -60,8 +60,8 @@ static int32_t check_no_capture(const struct problem *p, qattn_stream stream, si
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     QATTN_CUDA_TRY(cudaStreamIsCapturing(stream, &capture));
     QATTN_REQUIRE(capture == cudaStreamCaptureStatusNone, QATTN_ERR_WORKSPACE,
-                  "params.workspace is NULL while stream %p "
-                  "is being captured: pass %zu bytes that outlive the graph; qattn_%s_workspace tells how many",
+                  "params.workspace is NULL while stream %p is being captured: "
+                  "pass %zu bytes that outlive the graph; qattn_%s_workspace tells how many",
                   (void *)stream, bytes, qattn__op_name(p->op));
     return QATTN_OK;
 }
@@ -88,15 +88,11 @@ static cudaError_t give_back(qattn_stream stream, void *memory)
 static int32_t allocate(const struct problem *p, qattn_stream stream, size_t bytes, void **memory)
 {
     int has_pools = 0;
-    QATTN_REQUIRE(bytes <= SIZE_MAX / 2, QATTN_ERR_WORKSPACE,
-                  "a workspace for this qattn_%s is more than memory can hold; "
-                  "use smaller shapes",
-                  qattn__op_name(p->op));
+    QATTN_TRY(qattn__workspace_exists(p, bytes));
     QATTN_TRY(check_no_capture(p, stream, bytes));
     QATTN_TRY(qattn__cuda_attribute(&has_pools, cudaDevAttrMemoryPoolsSupported, p->device_id));
     QATTN_REQUIRE(has_pools && p->device_id < MAX_DEVICES, QATTN_ERR_WORKSPACE,
-                  "params.workspace is NULL and CUDA device "
-                  "%" PRId32 " has no memory pools: pass %zu bytes",
+                  "params.workspace is NULL and CUDA device %" PRId32 " has no memory pools: pass %zu bytes",
                   p->device_id, bytes);
     const cudaError_t err = take_from_pool(p->device_id, stream, bytes, memory);
     if (err == cudaErrorMemoryAllocation) {

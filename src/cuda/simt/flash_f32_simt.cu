@@ -311,7 +311,7 @@ __device__ __forceinline__ bool ff_finish_scores(const struct problem *p, const 
         const float cap = p->softcap;
 #pragma unroll
         for (int x = 0; x < 64; x++)
-            s[x / 8][x % 8] = __fmul_rn(cap, tanhf(__fdiv_rn(s[x / 8][x % 8], cap)));
+            s[x / 8][x % 8] = score_cap(s[x / 8][x % 8], cap);
     }
     if (whole && !terms) {
         float low = s[0][0];                         /* products may overflow to -inf */

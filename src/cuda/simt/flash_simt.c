@@ -59,8 +59,7 @@ static size_t f32_shared_bytes(const struct problem *p)
 /* Bits do not depend on the shape (flash_simt.cuh), so BATCH_INVARIANT leaves the choice free. */
 static enum flash_simt_shape choose_shape(const struct problem *p, size_t shared_limit)
 {
-    int64_t rows;
-    if (!__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows <= FEW_ROWS)
+    if (group_rows_within(p, FEW_ROWS))
         return FS_16X128;
     if (p->dv <= tile_width[FS_128X64] && p->k.dtype == QATTN_DTYPE_F32 &&
         shared_bytes(p, FS_128X64, false) + static_bytes[FS_128X64] <= shared_limit)
@@ -84,11 +83,12 @@ static int64_t choose_splits(const struct problem *p, int64_t items, int multipr
     return splits < 1 ? 1 : splits < MAX_SPLITS ? splits : MAX_SPLITS;
 }
 
-/* work without the splits, or false where it is more than 63 bits count. */
+/* work without the splits, or false where 63 bits do not count all rows. */
 static bool count_items(const struct problem *p, int64_t rows_of_tile, int64_t width_of_tile, struct flash_simt_args *a)
 {
-    int64_t rows, items;
-    if (__builtin_mul_overflow(p->cap_q, p->group, &rows))
+    int64_t rows, all, items;
+    if (__builtin_mul_overflow(p->cap_q, p->group, &rows) || __builtin_mul_overflow(p->cap_q, p->hq, &all) ||
+        __builtin_mul_overflow(all, p->n, &all))
         return false;
     a->n = p->n;
     a->kv_heads = p->hq / p->group;
@@ -143,9 +143,8 @@ int32_t qattn__flash_combine(const struct problem *p, const struct flash_simt_ar
 /* The shapes of flash_f32_simt.cu; it also asks for rows of k and v on 16 bytes. */
 static bool has_f32_shape(const struct problem *p, int shared_limit)
 {
-    int64_t rows;
-    const bool few = !__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows <= FEW_ROWS;
-    return p->k.dtype == QATTN_DTYPE_F32 && !few && !(p->flags & QATTN_FLAG_BATCH_INVARIANT) && !p->page_table &&
+    return p->k.dtype == QATTN_DTYPE_F32 && !group_rows_within(p, FEW_ROWS) &&
+           !(p->flags & QATTN_FLAG_BATCH_INVARIANT) && !p->page_table &&
            p->d <= FF_WIDTH && p->dv <= FF_WIDTH && p->dv > tile_width[FS_128X64] &&
            f32_shared_bytes(p) + FF_STATIC <= (size_t)shared_limit;
 }

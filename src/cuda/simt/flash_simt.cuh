@@ -208,7 +208,7 @@ __device__ __forceinline__ void fs_finish_scores(const struct problem *p, const 
         for (int r = 0; r < RM; r++)
 #pragma unroll
             for (int c = 0; c < 8; c++)
-                s[r][c] = __fmul_rn(cap, tanhf(__fdiv_rn(s[r][c], cap)));
+                s[r][c] = score_cap(s[r][c], cap);
     }
     if (whole && !terms)
         return;

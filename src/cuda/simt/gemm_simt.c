@@ -8,10 +8,40 @@
 #include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
 
-struct gemm_operand qattn__gemm_operand(const struct view *t, int row_axis)
+static struct gemm_operand operand_of(const struct view *t, int row_axis)
 {
     return (struct gemm_operand){ .data = t->data, .batch = t->stride[0], .head = t->stride[1],
                                   .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
+}
+
+struct gemm_args qattn__gemm_args(const struct view *a, const struct view *b, int b_row_axis, const struct view *c)
+{
+    return (struct gemm_args){
+        .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
+        .a = operand_of(a, 2), .b = operand_of(b, b_row_axis), .c = c->data,
+        .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
+        .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = 1.0f, .range = RANGE_ALL,
+    };
+}
+
+struct gemm_args qattn__matmul_args(const struct problem *p)
+{
+    struct gemm_args args = qattn__gemm_args(&p->a, &p->b, p->op == OP_MATMUL_NT ? 2 : 3, &p->c);
+    args.b_head_div = p->b_head_div;
+    args.alpha = p->alpha;
+    args.beta = p->beta;
+    return args;
+}
+
+int32_t qattn__gemm_count(struct gemm_args *a, int64_t rows, int64_t columns)
+{
+    a->m_tiles = blocks_of(a->m, rows);
+    a->n_tiles = blocks_of(a->n, columns);
+    const bool fits = !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
+                      !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
+                      !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);
+    QATTN_REQUIRE(fits, QATTN_ERR_UNSUPPORTED_SHAPE, "the product of batches, heads and tiles is above 2^63");
+    return QATTN_OK;
 }
 
 bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t width)
@@ -31,20 +61,15 @@ bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k
 
 bool qattn__gemm_hides(const struct problem *p) { return p->causal || p->window || p->seqused_q || p->seqused_k; }
 
-/* Fills in tiles, work and how operands are read. */
-static bool count_items(struct gemm_args *a, bool few)
+/* How operands are read and C is written. */
+static void set_vectors(struct gemm_args *a)
 {
-    a->m_tiles = blocks_of(a->m, few ? GEMM_FEW_ROWS : GEMM_ROWS);
-    a->n_tiles = blocks_of(a->n, GEMM_COLUMNS);
     a->a.along_k = lies_along_k(&a->a);
     a->b.along_k = lies_along_k(&a->b);
     a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
     a->b.vectors = a->b.along_k ? a->b.k == 1 || a->k == 1 : qattn__gemm_has_vectors(&a->b, false, a->n);
     a->c_vectors = a->c_dtype == QATTN_DTYPE_F32 && a->c_column == 1 && a->beta == 0.0f && a->c_row % 4 == 0 &&
                    a->c_head % 4 == 0 && a->c_batch % 4 == 0 && (uintptr_t)a->c % 16 == 0;
-    return !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
-           !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
-           !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);
 }
 
 int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_stream stream)
@@ -57,8 +82,8 @@ int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_str
                                    : qattn__gemm_simt(a->a.dtype, a->b.dtype, few, hiding);
     QATTN_REQUIRE(kernel, QATTN_ERR_INTERNAL, "no kernel for a, b of %s, %s", qattn__dtype_name(a->a.dtype),
                   qattn__dtype_name(a->b.dtype));
-    QATTN_REQUIRE(count_items(a, few), QATTN_ERR_UNSUPPORTED_SHAPE,
-                  "the product of batches, heads and tiles is above 2^63");
+    QATTN_TRY(qattn__gemm_count(a, few ? GEMM_FEW_ROWS : GEMM_ROWS, GEMM_COLUMNS));
+    set_vectors(a);
     a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
     /* gemm_f32_simt.cu walks best where all items cost the same; else the device deals them out */
     int64_t blocks = a->work;
@@ -74,13 +99,6 @@ int32_t qattn__simt_gemm(struct gemm_args *a, const struct problem *p, qattn_str
 
 int32_t qattn__simt_matmul(const struct problem *p, qattn_stream stream)
 {
-    const struct view *const a = &p->a, *const c = &p->c;
-    struct gemm_args args = {
-        .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
-        .b_head_div = p->b_head_div,
-        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),
-        .c = c->data, .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
-        .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = p->alpha, .beta = p->beta, .range = RANGE_ALL,
-    };
+    struct gemm_args args = qattn__matmul_args(p);
     return qattn__simt_gemm(&args, p, stream);
 }

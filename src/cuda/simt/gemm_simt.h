@@ -53,9 +53,14 @@ bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t
 /* Whether lines of B's tile should run along k: what can be copied 16 bytes at a time, else what lies closer. */
 bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k);
 
-/* A view whose axis row_axis (2 or 3) holds the rows. */
-struct gemm_operand qattn__gemm_operand(const struct view *t, int row_axis);
+/* C = A B of whole views: shapes, strides, types. Axis b_row_axis of b, 2 or 3, is that of C's columns. */
+struct gemm_args qattn__gemm_args(const struct view *a, const struct view *b, int b_row_axis, const struct view *c);
+/* The same for matmul and matmul_nt. */
+struct gemm_args qattn__matmul_args(const struct problem *p);
+/* Fills in tiles of that size, and work. */
+int32_t qattn__gemm_count(struct gemm_args *args, int64_t rows, int64_t columns);
 
+/* A product; tiles, work, cut and how operands are read are filled in. */
 int32_t qattn__simt_gemm(struct gemm_args *args, const struct problem *p, qattn_stream stream);
 
 #ifdef __cplusplus

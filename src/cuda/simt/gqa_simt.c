@@ -16,6 +16,7 @@
  * half of both when causal.
  */
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/simt/gemm_simt.h"
 #include "cuda/simt/simt.h"
 #include "cuda/simt/softmax_simt.h"
@@ -80,8 +81,8 @@ static int32_t widen_tensor(const struct gqa_call *c, const struct view *out, en
         .elements = out->shape[0] * out->shape[1] * out->shape[2] * out->shape[3], .which = which,
     };
     void *params[] = { &args, problem_as_param(c->p) };
-    return qattn__cuda_launch(qattn__widen_simt(), args.elements / WIDEN_THREADS + (args.elements % WIDEN_THREADS != 0),
-                              WIDEN_THREADS, 0, params, stream, "widen_simt_kernel");
+    return qattn__cuda_launch(qattn__widen_simt(), blocks_of(args.elements, WIDEN_THREADS), WIDEN_THREADS, 0, params,
+                              stream, "widen_simt_kernel");
 }
 
 static int32_t widen_inputs(const struct gqa_call *c, qattn_stream stream)
@@ -94,16 +95,15 @@ static int32_t widen_inputs(const struct gqa_call *c, qattn_stream stream)
     return QATTN_OK;
 }
 
-static struct gemm_args product(const struct gqa_call *c, const struct view *a, const struct view *b,
-                                int b_row_axis, const struct view *out, enum gemm_range range)
+/* Rows above cap_q do not exist. */
+static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b, int b_row_axis,
+                                const struct view *c, enum gemm_range range)
 {
-    const struct problem *const p = c->p;
-    return (struct gemm_args){
-        .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group,
-        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(b, b_row_axis), .c = out->data,
-        .c_batch = out->stride[0], .c_head = out->stride[1], .c_row = out->stride[2], .c_column = out->stride[3],
-        .c_dtype = out->dtype, .c_itemsize = out->itemsize, .alpha = 1.0f, .range = range,
-    };
+    struct gemm_args args = qattn__gemm_args(a, b, b_row_axis, c);
+    args.m = p->cap_q;
+    args.b_head_div = p->group;
+    args.range = range;
+    return args;
 }
 
 int32_t qattn__simt_gqa(const struct problem *p, qattn_stream stream)
@@ -112,18 +112,14 @@ int32_t qattn__simt_gqa(const struct problem *p, qattn_stream stream)
     const bool all_scores = p->scores.dtype && p->scores_stage < 2;
     QATTN_TRY(widen_inputs(&c, stream));
 
-    struct gemm_args scores = product(&c, &c.q, &c.k, 2, &c.s, all_scores ? RANGE_ALL : RANGE_SCORES);
-    scores.n = p->cap_k;
-    scores.k = p->d;
+    struct gemm_args scores = product(p, &c.q, &c.k, 2, &c.s, all_scores ? RANGE_ALL : RANGE_SCORES);
     QATTN_TRY(qattn__simt_gemm(&scores, p, stream));
 
     struct softmax_simt_args softmax = { .x = c.s, .y = c.s, .keys = p->cap_k, .marked = 1, .scores = p->scores,
                                          .factors = (float *)(void *)c.factors.data };
     QATTN_TRY(qattn__simt_softmax_rows(&softmax, p, stream));
 
-    struct gemm_args values = product(&c, &c.s, &c.v, 3, &p->o, RANGE_VALUES);
-    values.n = p->dv;
-    values.k = p->cap_k;
+    struct gemm_args values = product(p, &c.s, &c.v, 3, &p->o, RANGE_VALUES);
     values.factors = softmax.factors;
     return qattn__simt_gemm(&values, p, stream);
 }

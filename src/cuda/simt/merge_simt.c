@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
 
 static struct merge_tensor tensor_of(const struct view *t)
@@ -34,6 +35,6 @@ int32_t qattn__simt_merge(const struct problem *p, qattn_stream stream)
         args.lse_parts[i] = tensor_of(&p->parts[i].lse);
     }
     void *params[] = { &args };
-    return qattn__cuda_launch(qattn__merge_simt(), args.rows / MERGE_WARPS + (args.rows % MERGE_WARPS != 0),
-                              32 * MERGE_WARPS, 0, params, stream, "merge_simt_kernel");
+    return qattn__cuda_launch(qattn__merge_simt(), blocks_of(args.rows, MERGE_WARPS), 32 * MERGE_WARPS, 0, params,
+                              stream, "merge_simt_kernel");
 }

@@ -18,10 +18,8 @@ bool qattn__simt_supports(const struct problem *p, char *why, size_t cap)
     const char *reason = NULL;
     if (p->device_type != QATTN_DEVICE_CUDA)
         reason = "runs on CUDA devices only";
-    else if (p->op == OP_GQA_FORWARD && (p->cu_seqlens_q || p->cu_seqlens_k))
-        reason = "the three-kernel path takes padded batches only, and this one is packed";
-    else if (p->op == OP_GQA_FORWARD && p->page_table)
-        reason = "the three-kernel path takes padded batches only, and k and v are paged";
+    else if (p->op == OP_GQA_FORWARD && qattn__gqa_refusal(p))
+        reason = qattn__gqa_refusal(p);
     else if (qattn__cuda_attribute(&major, cudaDevAttrComputeCapabilityMajor, p->device_id) != QATTN_OK ||
              qattn__cuda_attribute(&minor, cudaDevAttrComputeCapabilityMinor, p->device_id) != QATTN_OK)
         reason = "the device does not tell its compute capability";

@@ -5,6 +5,7 @@
 #include "cuda/simt/softmax_simt.h"
 
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/simt/simt.h"
 
 enum { SHORT_KEYS = 32 * SOFTMAX_SLOTS, FEW_ROWS = 1024 };
@@ -26,7 +27,7 @@ int32_t qattn__simt_softmax_rows(struct softmax_simt_args *args, const struct pr
                   !__builtin_mul_overflow(args->rows, p->cap_q, &args->rows), QATTN_ERR_UNSUPPORTED_SHAPE,
                   "the product of batches, heads and rows is above 2^63");
     void *params[] = { args, problem_as_param(p) };
-    const int64_t blocks = args->rows / SOFTMAX_ROWS + (args->rows % SOFTMAX_ROWS != 0);
+    const int64_t blocks = blocks_of(args->rows, SOFTMAX_ROWS);
     const void *const kernel = qattn__softmax_simt(args->x.dtype, choose_width(p, args->rows));
     return qattn__cuda_launch(kernel, blocks, SOFTMAX_THREADS, 0, params, stream, "softmax_simt_kernel");
 }

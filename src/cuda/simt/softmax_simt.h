@@ -20,8 +20,9 @@ struct softmax_simt_args {
                                  * the 128-row tile see are written (gemm_simt_kernels.cu, RANGE_VALUES) */
     int32_t reserved0;
     struct view scores;         /* gqa_forward's optional output, written at p->scores_stage */
-    float *factors; /* NULL, or: y holds e^(s - max), unnormalised (f16: times 2^15), and the row's factor goes
-                                 * to [n][hq][cap_q], its sign set if a key that the row sees by position is hidden */
+    /* NULL, or: y holds e^(s - max), unnormalised (f16: times 2^15), and the row's factor goes to [n][hq][cap_q], its
+     * sign set if a key that the row sees by position is hidden */
+    float *factors;
 };
 
 enum { SOFTMAX_THREADS = 256, SOFTMAX_ROWS = 8, SOFTMAX_SLOTS = 16, SOFTMAX_TILE = 128, SOFTMAX_STEP = 64 };

@@ -94,7 +94,7 @@ template <class T> __device__ __noinline__ float softmax_final(const struct soft
 {
     const struct problem *const p = row->p;
     if (p->softcap != 0.0f)
-        s = __fmul_rn(p->softcap, tanhf(__fdiv_rn(s, p->softcap)));
+        s = score_cap(s, p->softcap);
     return score_terms(p, &row->terms, j, s);
 }
 

@@ -240,10 +240,9 @@ int32_t qattn__sm80_decode_plan(const struct problem *p, struct decode_plan *pla
     return QATTN_OK;
 }
 
-/* The kernel and all that it is told; addresses matter here. */
-static void fill_args(const struct problem *p, struct decode_plan *plan)
+/* All else that the kernel is told; addresses matter here. */
+static void fill_args(const struct problem *p, struct decode_sm80_args *a, bool direct)
 {
-    struct decode_sm80_args *const a = &plan->args;
     a->q = tensor_of(&p->q);
     a->k = tensor_of(&p->k);
     a->v = tensor_of(&p->v);
@@ -267,11 +266,8 @@ static void fill_args(const struct problem *p, struct decode_plan *plan)
     a->by_heads = divisor_of(p->hq / p->group);
     a->by_group = divisor_of(p->group);
     a->by_splits = divisor_of(a->cut.num_splits);
-    const bool direct = direct_shapes(p, a) && a->k_vector && a->v_vector;
     if (!direct)
         a->cut.warps_log2 = __builtin_ctz(DECODE_WARPS);
-    plan->kernel = direct ? direct_kernel(p) : general_kernel(p);
-    plan->shared_bytes = direct ? 0 : plan->shared_bytes;
     set_alike(p, a);
 }
 
@@ -295,20 +291,22 @@ int32_t qattn__sm80_decode_load(const struct problem *p)
     return QATTN_OK;
 }
 
-int32_t qattn__sm80_decode(const struct problem *p, struct decode_plan *plan, char *workspace, qattn_stream stream)
+int32_t qattn__sm80_decode(const struct problem *p, struct decode_plan *plan, qattn_stream stream)
 {
     struct decode_sm80_args *const a = &plan->args;
-    fill_args(p, plan);
+    const bool direct = direct_shapes(p, a) && rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v);
+    fill_args(p, a, direct);
     if (a->cut.num_splits > 1) {
-        a->parts_o = (float *)(void *)workspace;
-        a->parts_ml = (float *)(void *)(workspace + plan->parts_bytes);
+        a->parts_o = (float *)(void *)p->workspace;
+        a->parts_ml = (float *)(void *)(p->workspace + plan->parts_bytes);
     }
     if (plan->few) {
-        a->words = (unsigned long long *)(void *)(workspace + plan->parts_bytes + plan->ml_bytes);
+        a->words = (unsigned long long *)(void *)(p->workspace + plan->parts_bytes + plan->ml_bytes);
         a->tag = qattn__cuda_tag();
     }
     void *params[] = { a, problem_as_param(p) };
-    QATTN_TRY(qattn__cuda_launch(plan->kernel, plan->items * a->cut.num_splits, 32 << a->cut.warps_log2,
-                                 plan->shared_bytes, params, stream, "decode_sm80"));
+    QATTN_TRY(qattn__cuda_launch(direct ? direct_kernel(p) : general_kernel(p), plan->items * a->cut.num_splits,
+                                 32 << a->cut.warps_log2, direct ? 0 : plan->shared_bytes, params, stream,
+                                 "decode_sm80"));
     return a->cut.num_splits > 1 && !plan->few ? launch_combine(plan, params, stream) : QATTN_OK;
 }

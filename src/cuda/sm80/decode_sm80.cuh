@@ -32,9 +32,9 @@
  * Masks cost a comparison per score in units at an edge only. A unit with a hidden pair and a non-finite V: the
  * product takes 0 for such elements, and a second one, of marks, finds the rows that see them.
  *
- * Read in this order: decode_range.h (which keys a split takes), decode_copy.cuh (who a thread is, copies),
- * decode_unit.cuh (one unit: products, scores, softmax), decode_bytes.cuh (8-bit k, v), decode_join.cuh (splits), the
- * kernel below, and decode_direct.cuh.
+ * Read in this order: decode_splits.c (how many splits a call has), decode_range.h (which keys a split takes),
+ * decode_copy.cuh (who a thread is, copies), decode_unit.cuh (one unit: products, scores, softmax), decode_bytes.cuh
+ * (8-bit k, v), decode_join.cuh (splits), the kernel below, and decode_direct.cuh.
  */
 #ifndef QATTN_CUDA_DECODE_SM80_CUH
 #define QATTN_CUDA_DECODE_SM80_CUH
@@ -354,7 +354,7 @@ decode_kernel(const __grid_constant__ struct decode_sm80_args args, const __grid
 {
     extern __shared__ __align__(128) char memory[];
     __shared__ struct decode_shared sh;
-    static_assert(sizeof sh + DECODE_BLOCK_BYTES <= DECODE_STATIC_BYTES, "the launcher counts on it");
+    static_assert(sizeof sh + SYSTEM_SHARED_BYTES <= DECODE_STATIC_BYTES, "the launcher counts on it");
     const struct problem *const p = problem_of(&packed);
     wait_for_predecessor();
     const struct decode_sm80_args *const a = &args;

@@ -15,6 +15,7 @@
 #include "core/impls.h"
 #include "cuda/common/divide.h"
 #include "cuda/common/problem_param.h"
+#include "cuda/sizes.h"
 #include "cuda/sm80/decode_range.h"
 #include "cuda/sm80/flash_sm80.h"
 
@@ -24,13 +25,14 @@ extern "C" {
 
 /* Types, widths and descales this kernel takes; not the flags: under BATCH_INVARIANT it must not run. */
 bool qattn__sm80_decode_supports(const struct problem *p, char *why, size_t cap);
+
 /* Warps of a block of decode_sm80.cuh; elements that rows are padded to in shared memory. */
 enum { DECODE_WARPS = 4, DECODE_STEP = 64 };
 /* decode_direct.cuh: rows it takes; warps of a multiprocessor, in two blocks of DECODE_WARPS or in one. */
 enum { DIRECT_ROWS = 8, DIRECT_WARPS = 8 };
-/* Of shared memory: what the kernel keeps of a row; what a block costs beside all it asks for; that and what the kernel
- * declares, at most. */
-enum { DECODE_ROW_BYTES = 48, DECODE_BLOCK_BYTES = 1 << 10, DECODE_STATIC_BYTES = 2 << 10 };
+/* Of shared memory: what the kernel keeps of a row; what a block costs beside all it asks for, SYSTEM_SHARED_BYTES and
+ * what the kernel declares, at most. */
+enum { DECODE_ROW_BYTES = 48, DECODE_STATIC_BYTES = 2 << 10 };
 
 /* Where row 0 of (batch, head) lies in a tensor, and how far rows are apart, in bytes. */
 struct decode_tensor {
@@ -77,17 +79,17 @@ struct decode_sm80_args {
 };
 
 struct decode_plan {
-    struct decode_sm80_args args;       /* of the launch, but for what qattn__sm80_decode fills in */
+    struct decode_sm80_args args;       /* what is a matter of shapes; qattn__sm80_decode fills in the rest */
     int64_t items;              /* sequences times KV heads; a block for each split of each */
-    const void *kernel;
-    size_t shared_bytes;
+    size_t shared_bytes;        /* of the general kernel */
     bool few;                   /* the last split to finish adds the parts, no second kernel */
     size_t parts_bytes, ml_bytes;   /* workspace of the splits' O, of their maxima and sums */
-    size_t bytes;               /* workspace, what the plan is asked for first; SIZE_MAX: more than can be */
+    size_t bytes;               /* all of the workspace; SIZE_MAX: more than can be */
 };
+/* How many splits, and how much memory: from shapes, types and the device alone. */
 int32_t qattn__sm80_decode_plan(const struct problem *p, struct decode_plan *plan);
-/* Launches; `workspace` holds plan->bytes, 256-byte aligned, or is NULL where that is 0. */
-int32_t qattn__sm80_decode(const struct problem *p, struct decode_plan *plan, char *workspace, qattn_stream stream);
+/* Launches in p->workspace of plan->bytes. */
+int32_t qattn__sm80_decode(const struct problem *p, struct decode_plan *plan, qattn_stream stream);
 int32_t qattn__sm80_decode_load(const struct problem *p);
 
 /* Kernels (struct decode_sm80_args, struct problem_param): columns of O 128 or 256; k and v of 8 bits: 256 for all */

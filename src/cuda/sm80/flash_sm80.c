@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 
-#include "core/dispatch.h"
 #include "core/seq.h"
 #include "cuda/launch.h"
 #include "cuda/sizes.h"
@@ -19,8 +18,7 @@ enum {
     SPLIT_KEYS = 256,  /* of one split, at least */
     SPLIT_SHARE = 3,   /* see choose_splits */
     SHORT_KEYS = 512,  /* see make_plan */
-    MAX_KEYS = 1 << 30,
-    BLOCK_OVERHEAD = 1024 /* shared memory that the system takes of each block */
+    MAX_KEYS = 1 << 30
 };
 
 /* K and V of neighbouring items, a good part of the second-level cache of the smallest device worth the care. */
@@ -205,11 +203,11 @@ bool qattn__sm80_flash_supports(const struct problem *p, char *why, size_t cap)
 /* Few items leave the device idle: the keys are then cut so that every multiprocessor has its share, none shorter than
  * SPLIT_KEYS. A grid that fills one in SPLIT_SHARE of the places is left whole: parts cost f32 traffic and a second
  * kernel. Strides and alignment change nothing here: the workspace is a matter of shapes. */
-static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots, bool mixed)
+static int64_t choose_splits(const struct problem *p, int64_t items, int64_t slots, bool beside_decode)
 {
     if (p->num_splits > 0)
         return p->num_splits;
-    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || mixed || items <= 0 || items * SPLIT_SHARE >= slots ||
+    if ((p->flags & QATTN_FLAG_BATCH_INVARIANT) || beside_decode || items <= 0 || items * SPLIT_SHARE >= slots ||
         combine_rows(p) > SIZE_MAX / 4)
         return 1;
     const int64_t wanted = slots / items, most = p->cap_k / SPLIT_KEYS;
@@ -271,7 +269,7 @@ static void set_near(const struct problem *p, struct flash_sm80_args *a)
 
 /* Which kernel, how many splits and blocks, how much memory: all that a question for the workspace needs. Fills in the
  * whole plan. */
-static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
+static int32_t make_plan(const struct problem *p, bool beside_decode, struct plan *plan)
 {
     int multiprocessors = 0, shared_limit = 0, shared_all = 0;
     QATTN_TRY(qattn__cuda_multiprocessors(&multiprocessors, p->device_id));
@@ -281,11 +279,11 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
     plan->stage = stage_of(p);
     plan->shared_bytes = shared_bytes(p, &plan->kernel, plan->stage);
     const int64_t items = (int64_t)count_items(p, &plan->kernel);
-    const int64_t fit = shared_all / (int64_t)(plan->shared_bytes + plan->kernel.static_bytes + BLOCK_OVERHEAD);
+    const int64_t fit = shared_all / (int64_t)(plan->shared_bytes + plan->kernel.static_bytes + SYSTEM_SHARED_BYTES);
     const int64_t slots = multiprocessors * (fit < plan->kernel.blocks ? fit : plan->kernel.blocks);
     const struct flash_sm80_kernel any = kernel_of_width(p, false); /* whose tiles may be larger */
     plan->num_splits =
-        (int32_t)choose_splits(p, (int64_t)count_items(p, &any), (int64_t)multiprocessors * any.blocks, mixed);
+        (int32_t)choose_splits(p, (int64_t)count_items(p, &any), (int64_t)multiprocessors * any.blocks, beside_decode);
     plan->work = (int32_t)(p->num_splits > 0 ? items : items * plan->num_splits);
     /* Short items of one length: a block takes several and starts the copies of the next early. Else each goes in
      * turn to the first multiprocessor that has room, the longest first. */
@@ -299,13 +297,13 @@ static int32_t make_plan(const struct problem *p, bool mixed, struct plan *plan)
 }
 
 /* The kernel's arguments; there is work. `parts`: of splits, laid out and brought together as cuda.simt does. */
-static void set_args(const struct problem *p, bool mixed, const struct plan *plan, const struct flash_simt_args *parts,
-                     struct flash_sm80_args *a)
+static void set_args(const struct problem *p, bool beside_decode, const struct plan *plan,
+                     const struct flash_simt_args *parts, struct flash_sm80_args *a)
 {
     *a = (struct flash_sm80_args){
         .part_rows = parts->part_rows, .parts_o = parts->parts_o, .parts_ml = parts->parts_ml,
         .k_row_bytes = p->k.stride[2] * p->k.itemsize, .v_row_bytes = p->v.stride[2] * p->v.itemsize,
-        .least_rows = mixed ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0, .work = plan->work,
+        .least_rows = beside_decode ? FLASH_SM80_DECODE_ROWS / p->group + 1 : 0, .work = plan->work,
         .tiles = (int32_t)blocks_of(p->cap_q * p->group, plan->kernel.rows), .num_splits = plan->num_splits,
         .by_group = divisor_of(p->group), .terms = has_terms(p), .stage = plan->stage,
         .q_vector = rows_of_16_bytes(&p->q), .kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v),
@@ -318,25 +316,22 @@ static void set_args(const struct problem *p, bool mixed, const struct plan *pla
         set_near(p, a);
 }
 
-/* The plans of the kernels that a call takes. The decode kernel's workspace lies behind the prefill kernel's. */
+/* The plans of the kernels that a call takes. Beside decode, prefill is never split and needs no workspace. */
 struct call_plan {
     struct share share;
     struct plan prefill;
     struct decode_plan decode;
-    size_t decode_at, bytes; /* SIZE_MAX: more than can be */
+    size_t bytes; /* workspace; SIZE_MAX: more than can be */
 };
 
 static int32_t plan_call(const struct problem *p, struct call_plan *call)
 {
     call->share = share_of(p);
-    call->prefill.bytes = call->decode.bytes = 0;
     if (call->share.prefill)
         QATTN_TRY(make_plan(p, call->share.decode, &call->prefill));
     if (call->share.decode)
         QATTN_TRY(qattn__sm80_decode_plan(p, &call->decode));
-    const bool fits = call->prefill.bytes <= SIZE_MAX / 4 && call->decode.bytes <= SIZE_MAX / 4;
-    call->decode_at = fits ? (call->prefill.bytes + 255) / 256 * 256 : 0;
-    call->bytes = fits ? call->decode_at + call->decode.bytes : SIZE_MAX;
+    call->bytes = call->share.decode ? call->decode.bytes : call->prefill.bytes;
     return QATTN_OK;
 }
 
@@ -361,14 +356,14 @@ int32_t qattn__sm80_flash_load(const struct problem *p)
     return QATTN_OK;
 }
 
-static int32_t prefill(const struct problem *p, bool mixed, const struct plan *plan, qattn_stream stream)
+static int32_t prefill(const struct problem *p, bool beside_decode, const struct plan *plan, qattn_stream stream)
 {
     struct flash_sm80_args args;
     struct flash_simt_args parts = { .num_splits = plan->num_splits };
     if (plan->work == 0)
         return QATTN_OK;
     (void)qattn__flash_parts(p, &parts, p->workspace);
-    set_args(p, mixed, plan, &parts, &args);
+    set_args(p, beside_decode, plan, &parts, &args);
     void *params[] = { &args, problem_as_param(p) }, *combine[] = { &parts, problem_as_param(p) };
     QATTN_TRY(qattn__cuda_launch(plan->kernel.kernel, plan->blocks, plan->kernel.threads, plan->shared_bytes, params,
                                  stream, "flash_sm80_kernel"));
@@ -382,6 +377,5 @@ int32_t qattn__sm80_flash(const struct problem *p, qattn_stream stream)
     QATTN_TRY(qattn__check_workspace(p, call.bytes));
     if (call.share.prefill)
         QATTN_TRY(prefill(p, call.share.decode, &call.prefill, stream));
-    char *const workspace = p->workspace ? p->workspace + call.decode_at : NULL;
-    return call.share.decode ? qattn__sm80_decode(p, &call.decode, workspace, stream) : QATTN_OK;
+    return call.share.decode ? qattn__sm80_decode(p, &call.decode, stream) : QATTN_OK;
 }

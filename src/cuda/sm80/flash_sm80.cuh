@@ -35,7 +35,7 @@
  * them even, and a general one for all the rest; plain and general at the others.
  *
  * Non-finite V (docs/numerics.md): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
- * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. A plain item is written
+ * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. An even item is written
  * before its block votes on that, and then once more.
  *
  * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
@@ -43,7 +43,8 @@
  *
  * Read in this order: flash_tile.cuh (struct f80: the sizes W, MB, BM, BN; the two products and the softmax of a tile),
  * flash_even.cuh (its loop over key tiles; the general one is f80_pass below), flash_rows.cuh and flash_item.cuh (which
- * rows and keys an item has), flash_load.cuh and flash_memory.cuh (copies), flash_terms.cuh (scores beyond a scale).
+ * rows and keys an item has; which item a block does: f80_padded_work and f80_packed_work below), flash_load.cuh and
+ * flash_memory.cuh (copies), flash_terms.cuh (scores beyond a scale).
  *
  * Limit (H200): mma.sync reaches about 2750 operations a cycle and multiprocessor, and this kernel with two warps a
  * scheduler about 60 % of that: see docs/notes/cuda_sm80.md.
@@ -574,19 +575,19 @@ __device__ __forceinline__ void f80_start_near(const struct flash_sm80_args *a, 
     __syncthreads();
 }
 
-/* PLAIN calls: a block does one item. Common calls come first, each kind with code of its own: at its start a block
- * only waits for instructions. */
+/* EVEN: a block does one item. Common plain calls come first, each kind with code of its own: at its start a block only
+ * waits for instructions. */
 template <class C>
-__device__ __forceinline__ void f80_plain_item(const struct flash_sm80_args *a, const struct problem *p,
+__device__ __forceinline__ void f80_even_item(const struct flash_sm80_args *a, const struct problem *p,
                                                struct f80_shared *sh, char *memory)
 {
     struct f80_work w;
-    if (a->alike) {
+    if (C::PLAIN && a->alike) {
         struct f80_sequence s = a->sequence;
         f80_padded_work(a, blockIdx.x, &w);
         s.q_batch = s.k_batch = w.n;
         f80_start_near<C, false>(a, p, w, s, sh, memory);
-    } else if (a->near) {
+    } else if (C::PLAIN && a->near) {
         if (!f80_find<C::BM>(a, p, blockIdx.x, &w))
             return;
         const struct seq s = seq_get(p, w.n);
@@ -602,54 +603,39 @@ __device__ __forceinline__ void f80_plain_item(const struct flash_sm80_args *a, 
     float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB];
     f80_even_pass<C>(a, p, &sh->item[0], sh->bounds, memory, o, m, l);
     const bool bad = f80_is_bad<C>(o);
+    if (!C::PLAIN && __syncthreads_or(bad))
+        f80_mend<C>(a, p, &sh->item[0], sh->bounds, memory, o, m, l);
     f80_write<C>(a, p, &sh->item[0], memory, o, m, l);
-    if (__syncthreads_or(bad))
+    if (C::PLAIN && __syncthreads_or(bad))
         f80_write_again<C>(a, p, &sh->item[0], sh->bounds, memory);
 }
 
+/* The others: a block does several. While one is at work, the next is described and its copies start. */
 template <class C>
-__global__ void __launch_bounds__(C::THREADS, C::CTAS)
-    flash_sm80_kernel(const __grid_constant__ struct flash_sm80_args args,
-                      const __grid_constant__ struct problem_param packed)
+__device__ __forceinline__ void f80_items(const struct flash_sm80_args *a, const struct problem *p,
+                                          struct f80_shared *sh, char *memory)
 {
-    extern __shared__ __align__(128) char memory[];
-    __shared__ struct f80_shared sh;
-    const struct problem *const p = problem_of(&packed);
-    wait_for_predecessor();
-    const struct flash_sm80_args *const a = &args;
-
-    if (C::PLAIN) {
-        f80_plain_item<C>(a, p, &sh, memory);
-        return;
-    }
     if (threadIdx.x == 0)
-        sh.round = 0;
+        sh->round = 0;
     if (threadIdx.x < 32)
-        f80_describe<C>(a, p, f80_index(0), &sh.item[0]);
+        f80_describe<C>(a, p, f80_index(0), &sh->item[0]);
     __syncthreads();
-    if (!sh.item[0].found)
+    if (!sh->item[0].found)
         return;
-    if (C::EVEN) {
-        f80_even_begin<C>(a, p, &sh.item[0], memory);
-    } else {
-        f80_begin<C>(a, p, &sh.item[0], memory);
-        f80_load_q<C>(a, p, sh.item[0].q_from, sh.item[0].rows, sh.item[0].queries, memory);
-        cp_async_commit();
-    }
+    f80_begin<C>(a, p, &sh->item[0], memory);
+    f80_load_q<C>(a, p, sh->item[0].q_from, sh->item[0].rows, sh->item[0].queries, memory);
+    cp_async_commit();
 #pragma unroll 1
     for (;;) {
-        const int now = C::EVEN ? 0 : sh.round % 3, soon = C::EVEN ? 1 : (sh.round + 1) % 3;
-        const struct f80_item *const item = &sh.item[now], *const next = &sh.item[soon];
-        if (!C::EVEN && threadIdx.x < 32) /* while the first copies are under way */
-            f80_describe<C>(a, p, f80_index(sh.round + 1), &sh.item[soon]);
+        const int soon = (sh->round + 1) % 3;
+        const struct f80_item *const item = &sh->item[sh->round % 3], *const next = &sh->item[soon];
+        if (threadIdx.x < 32) /* while the first copies are under way */
+            f80_describe<C>(a, p, f80_index(sh->round + 1), &sh->item[soon]);
         float o[C::MB][C::W / 8][4], m[2 * C::MB], l[2 * C::MB];
-        if (C::EVEN)
-            f80_even_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
-        else
-            f80_pass<C>(a, p, item, sh.bounds, memory, o, m, l);
+        f80_pass<C>(a, p, item, sh->bounds, memory, o, m, l);
         if (__syncthreads_or(f80_is_bad<C>(o)))
-            f80_mend<C>(a, p, item, sh.bounds, memory, o, m, l);
-        const bool more = !C::EVEN && next->found;
+            f80_mend<C>(a, p, item, sh->bounds, memory, o, m, l);
+        const bool more = next->found;
         if (more)
             f80_begin<C>(a, p, next, memory);
         f80_write<C>(a, p, item, memory, o, m, l);
@@ -660,9 +646,23 @@ __global__ void __launch_bounds__(C::THREADS, C::CTAS)
         cp_async_commit();
         __syncthreads();
         if (threadIdx.x == 0)
-            sh.round++;
+            sh->round++;
         __syncthreads();
     }
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::THREADS, C::CTAS)
+    flash_sm80_kernel(const __grid_constant__ struct flash_sm80_args args,
+                      const __grid_constant__ struct problem_param packed)
+{
+    extern __shared__ __align__(128) char memory[];
+    __shared__ struct f80_shared sh;
+    wait_for_predecessor();
+    if (C::EVEN)
+        f80_even_item<C>(&args, problem_of(&packed), &sh, memory);
+    else
+        f80_items<C>(&args, problem_of(&packed), &sh, memory);
 }
 
 template <class C> static struct flash_sm80_kernel f80_kernel(void)

@@ -9,7 +9,7 @@
 #include "cuda/launch.h"
 #include "cuda/sizes.h"
 
-bool qattn__sm80_gemm_supports(const struct problem *p, char *why, size_t cap)
+bool qattn__sm80_matmul_supports(const struct problem *p, char *why, size_t cap)
 {
     if (p->a.dtype == QATTN_DTYPE_F32 && p->precision == QATTN_PRECISION_IEEE)
         snprintf(why, cap, "has no IEEE f32; precision QATTN_PRECISION_3XTF32 or _TF32 allows what it has");
@@ -18,7 +18,7 @@ bool qattn__sm80_gemm_supports(const struct problem *p, char *why, size_t cap)
     return false;
 }
 
-size_t qattn__sm80_gemm_workspace(const struct problem *p)
+size_t qattn__sm80_matmul_workspace(const struct problem *p)
 {
     (void)p;
     return 0;
@@ -31,15 +31,6 @@ static bool has_rows(const struct gemm_args *a)
            a->c_batch % piece == 0 && (uintptr_t)a->c % 16 == 0;
 }
 
-static bool count_items(struct gemm_args *a)
-{
-    a->m_tiles = blocks_of(a->m, GEMM_SM80_ROWS);
-    a->n_tiles = blocks_of(a->n, GEMM_SM80_COLUMNS);
-    return !__builtin_mul_overflow(a->batch, a->heads, &a->work) &&
-           !__builtin_mul_overflow(a->work, a->m_tiles, &a->work) &&
-           !__builtin_mul_overflow(a->work, a->n_tiles, &a->work);
-}
-
 static const void *kernel_of(int32_t dtype, int32_t precision, bool b_along_k, bool hiding)
 {
     switch (dtype) {
@@ -49,33 +40,26 @@ static const void *kernel_of(int32_t dtype, int32_t precision, bool b_along_k, b
     }
 }
 
-int32_t qattn__sm80_gemm_part(struct gemm_args *a, const struct problem *p, qattn_stream stream)
+int32_t qattn__sm80_gemm(struct gemm_args *a, const struct problem *p, qattn_stream stream)
 {
     const bool hiding = a->range == RANGE_VALUES, b_along_k = !hiding && qattn__gemm_runs_along_k(&a->b, a->n, a->k);
     a->a.vectors = qattn__gemm_has_vectors(&a->a, true, a->k);
     a->b.vectors = qattn__gemm_has_vectors(&a->b, b_along_k, b_along_k ? a->k : a->n);
     a->c_vectors = has_rows(a);
     a->cut = a->range != RANGE_ALL && qattn__gemm_hides(p);
-    QATTN_REQUIRE(count_items(a), QATTN_ERR_UNSUPPORTED_SHAPE, "the product of batches, heads and tiles is above 2^63");
+    QATTN_TRY(qattn__gemm_count(a, GEMM_SM80_ROWS, GEMM_SM80_COLUMNS));
     void *params[] = { a, problem_as_param(p) };
     return qattn__cuda_launch(kernel_of(a->a.dtype, p->precision, b_along_k, hiding), a->work, GEMM_SM80_THREADS,
                               GEMM_SM80_SHARED, params, stream, "gemm_sm80_kernel");
 }
 
-int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream)
+int32_t qattn__sm80_matmul(const struct problem *p, qattn_stream stream)
 {
-    const struct view *const a = &p->a, *const c = &p->c;
-    struct gemm_args args = {
-        .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
-        .b_head_div = p->b_head_div,
-        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(&p->b, p->op == OP_MATMUL_NT ? 2 : 3),
-        .c = c->data, .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
-        .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = p->alpha, .beta = p->beta, .range = RANGE_ALL,
-    };
-    return qattn__sm80_gemm_part(&args, p, stream);
+    struct gemm_args args = qattn__matmul_args(p);
+    return qattn__sm80_gemm(&args, p, stream);
 }
 
-int32_t qattn__sm80_gemm_load(const struct problem *p)
+int32_t qattn__sm80_matmul_load(const struct problem *p)
 {
     const int32_t dtype = p->op == OP_GQA_FORWARD ? p->q.dtype : p->a.dtype;
     for (int along = 0; along < 2; along++)

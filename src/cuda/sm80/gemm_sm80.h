@@ -8,12 +8,12 @@
 #include "core/impls.h"
 #include "cuda/sm80/gemm_sm80_args.h"
 
-bool qattn__sm80_gemm_supports(const struct problem *p, char *why, size_t cap);
-size_t qattn__sm80_gemm_workspace(const struct problem *p);
-int32_t qattn__sm80_gemm_load(const struct problem *p);
-int32_t qattn__sm80_gemm(const struct problem *p, qattn_stream stream);
+bool qattn__sm80_matmul_supports(const struct problem *p, char *why, size_t cap);
+size_t qattn__sm80_matmul_workspace(const struct problem *p);
+int32_t qattn__sm80_matmul_load(const struct problem *p);   /* of gqa_forward too */
+int32_t qattn__sm80_matmul(const struct problem *p, qattn_stream stream);
 
-/* A product of gqa_forward: everything but work, tiles, vectors and pairs is filled in. */
-int32_t qattn__sm80_gemm_part(struct gemm_args *args, const struct problem *p, qattn_stream stream);
+/* A product; tiles, work, cut and how operands are read are filled in. */
+int32_t qattn__sm80_gemm(struct gemm_args *args, const struct problem *p, qattn_stream stream);
 
 #endif

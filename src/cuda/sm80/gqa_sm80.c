@@ -20,21 +20,16 @@
 
 #include <stdio.h>
 
-#include "core/dispatch.h"
 #include "cuda/launch.h"
 #include "cuda/simt/softmax_simt.h"
 #include "cuda/sm80/gemm_sm80.h"
 
 bool qattn__sm80_gqa_supports(const struct problem *p, char *why, size_t cap)
 {
-    const char *reason = NULL;
-    if (p->cu_seqlens_q || p->cu_seqlens_k)
-        reason = "the three-kernel path takes padded batches only, and this one is packed";
-    else if (p->page_table)
-        reason = "the three-kernel path takes padded batches only, and k and v are paged";
-    else if (p->q.dtype == QATTN_DTYPE_F32)
+    const char *reason = qattn__gqa_refusal(p);
+    if (!reason && p->q.dtype == QATTN_DTYPE_F32)
         reason = "its sums on tensor cores are too short for f32";
-    else if (p->k.itemsize != 2 || p->q.itemsize != 2)
+    else if (!reason && (p->k.itemsize != 2 || p->q.itemsize != 2))
         reason = "its products take f16 and bf16, not 8-bit types";
     if (reason)
         snprintf(why, cap, "%s", reason);
@@ -76,7 +71,7 @@ size_t qattn__sm80_gqa_workspace(const struct problem *p)
 
 int32_t qattn__sm80_gqa_load(const struct problem *p)
 {
-    QATTN_TRY(qattn__sm80_gemm_load(p));
+    QATTN_TRY(qattn__sm80_matmul_load(p));
     for (int width = 0; width < SOFTMAX_WIDTHS; width++) {
         const void *const kernel = qattn__softmax_simt(QATTN_DTYPE_F32, (enum softmax_width)width);
         QATTN_TRY(qattn__cuda_load(kernel));
@@ -94,37 +89,33 @@ static struct view scores_view(const struct problem *p, const struct gqa_sm80_pl
                           .itemsize = itemsize };
 }
 
-static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b,
-                                int b_row_axis, const struct view *c)
+/* Rows above cap_q do not exist. */
+static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b, int b_row_axis,
+                                const struct view *c, enum gemm_range range)
 {
-    return (struct gemm_args){
-        .batch = p->n, .heads = p->hq, .m = p->cap_q, .b_head_div = p->group, .alpha = 1.0f,
-        .a = qattn__gemm_operand(a, 2), .b = qattn__gemm_operand(b, b_row_axis), .c = c->data,
-        .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
-        .c_dtype = c->dtype, .c_itemsize = c->itemsize,
-    };
+    struct gemm_args args = qattn__gemm_args(a, b, b_row_axis, c);
+    args.m = p->cap_q;
+    args.b_head_div = p->group;
+    args.range = range;
+    return args;
 }
 
 int32_t qattn__sm80_gqa(const struct problem *p, qattn_stream stream)
 {
     const struct gqa_sm80_plan plan = plan_call(p);
-    const struct view s = scores_view(p, &plan, QATTN_DTYPE_F32), probabilities = scores_view(p, &plan, p->v.dtype);
+    const bool all_scores = p->scores.dtype && p->scores_stage < 2;
     QATTN_TRY(qattn__check_workspace(p, workspace_of(&plan)));
+    const struct view s = scores_view(p, &plan, QATTN_DTYPE_F32), probabilities = scores_view(p, &plan, p->v.dtype);
     float *const factors = (float *)(void *)(p->workspace + plan.scores);
-    struct gemm_args scores = product(p, &p->q, &p->k, 2, &s);
-    scores.n = p->cap_k;
-    scores.k = p->d;
-    scores.range = p->scores.dtype && p->scores_stage < 2 ? RANGE_ALL : RANGE_SCORES;
-    QATTN_TRY(qattn__sm80_gemm_part(&scores, p, stream));
+
+    struct gemm_args scores = product(p, &p->q, &p->k, 2, &s, all_scores ? RANGE_ALL : RANGE_SCORES);
+    QATTN_TRY(qattn__sm80_gemm(&scores, p, stream));
 
     struct softmax_simt_args softmax = { .x = s, .y = probabilities, .keys = p->cap_k, .marked = 1, .scores = p->scores,
                                          .factors = factors };
     QATTN_TRY(qattn__simt_softmax_rows(&softmax, p, stream));
 
-    struct gemm_args values = product(p, &probabilities, &p->v, 3, &p->o);
-    values.n = p->dv;
-    values.k = p->cap_k;
-    values.range = RANGE_VALUES;
+    struct gemm_args values = product(p, &probabilities, &p->v, 3, &p->o, RANGE_VALUES);
     values.factors = factors;
-    return qattn__sm80_gemm_part(&values, p, stream);
+    return qattn__sm80_gemm(&values, p, stream);
 }

@@ -22,13 +22,13 @@ struct part {
 #define PART(name) \
     { qattn__sm80_##name##_supports, qattn__sm80_##name##_workspace, qattn__sm80_##name##_load, qattn__sm80_##name }
 
-static const struct part flash = PART(flash), tf32 = PART(tf32), gemm = PART(gemm), gqa = PART(gqa);
+static const struct part flash = PART(flash), tf32 = PART(tf32), matmul = PART(matmul), gqa = PART(gqa);
 
 static const struct part *part_of(const struct problem *p)
 {
     switch (p->op) {
     case OP_MATMUL:
-    case OP_MATMUL_NT:     return &gemm;
+    case OP_MATMUL_NT:     return &matmul;
     case OP_GQA_FORWARD:   return &gqa;
     case OP_FLASH_FORWARD: return p->q.dtype == QATTN_DTYPE_F32 ? &tf32 : &flash;
     default:               return NULL;

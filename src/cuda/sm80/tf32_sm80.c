@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#include "core/dispatch.h"
 #include "cuda/launch.h"
+#include "cuda/sizes.h"
 #include "cuda/sm80/tf32_args.h"
 
 enum { MAX_D = 256, FEW_ROWS = 64 };
@@ -26,12 +26,10 @@ static size_t shared_bytes(const struct problem *p, enum tf32_shape shape)
 /* Bits do not depend on the rows of a tile (tf32_sm80.cuh), so BATCH_INVARIANT leaves that choice free. */
 static enum tf32_shape choose_shape(const struct problem *p, size_t shared_limit)
 {
-    int64_t rows;
     if (p->dv > tile_width[TF32_128X128])
         return TF32_128X256;
-    const bool few = !__builtin_mul_overflow(p->cap_q, p->group, &rows) && rows <= FEW_ROWS;
     const bool fits = shared_bytes(p, TF32_128X128) + static_bytes[TF32_128X128] <= shared_limit;
-    return few || !fits ? TF32_64X128 : TF32_128X128;
+    return group_rows_within(p, FEW_ROWS) || !fits ? TF32_64X128 : TF32_128X128;
 }
 
 bool qattn__sm80_tf32_supports(const struct problem *p, char *why, size_t cap)
@@ -93,7 +91,8 @@ int32_t qattn__sm80_tf32(const struct problem *p, qattn_stream stream)
     enum tf32_shape shape;
     struct tf32_args args;
     QATTN_TRY(make_plan(p, &shape, &args));
-    QATTN_TRY(qattn__check_workspace(p, qattn__flash_parts(p, &args.item, p->workspace)));
+    QATTN_TRY(qattn__check_workspace(p, qattn__flash_parts(p, &args.item, NULL)));
+    (void)qattn__flash_parts(p, &args.item, p->workspace);
     void *params[] = { &args, problem_as_param(p) }, *combine[] = { &args.item, problem_as_param(p) };
     QATTN_TRY(qattn__cuda_launch(kernel_of(p, shape), args.item.work, 2 * (int)tile_rows[shape],
                                  shared_bytes(p, shape), params, stream, "tf32_sm80_kernel"));

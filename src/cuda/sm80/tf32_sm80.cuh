@@ -351,7 +351,7 @@ __device__ __forceinline__ void tf32_finish_scores(const struct problem *p, cons
         for (int n = 0; n < blocks; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[n][e] = __fmul_rn(cap, tanhf(__fdiv_rn(s[n][e], cap)));
+                s[n][e] = score_cap(s[n][e], cap);
     }
     if (!partial)
         return;
