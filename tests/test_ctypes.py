@@ -55,11 +55,12 @@ def check_refused(status, call):
 
 
 def check_raises(kind, call, word=""):
+    """The call raises `kind` with `word` in its text, which is returned."""
     try:
         call()
     except kind as e:
         check(word in str(e), f"{word!r} is not in {e}")
-        return
+        return str(e)
     raise AssertionError(f"accepted; expected {kind}")
 
 
@@ -260,6 +261,26 @@ def test_lists_as_arrays():
     check_against_naive(q, k, v, o, causal=False)
 
 
+def test_nested_lists():
+    """page_table and alibi_slopes as lists of rows: two sequences over pages of two keys, each call one by one."""
+    q, o = (qattn.view((ctypes.c_float * 8)(*values), (2, 2, 1, 2)) for values in (floats(8, 1), [math.nan] * 8))
+    k, v = (qattn.view(floats(4 * 2 * 2, seed), (4, 1, 2, 2)) for seed in (2, 3))      # [pages, 1, page_size, D]
+    table, slopes = [[3, 1], [0, 2]], [[0.5, 0.25], [0.125, 2.0]]
+    qattn.flash_forward(q, k, v, o, page_table=table, seqused_k=[3, 4], alibi_slopes=slopes, q_offset=3,
+                        mask=qattn.MASK_CAUSAL | qattn.MASK_OFFSET)
+    call = qattn.bind("flash_forward", q, k, v, o, page_table=(tuple(table[0]), table[1]), seqused_k=[3, 4])
+    check_equal((call.params.max_pages, call.params.page_table_stride), (2, 2), "derived fields")
+    for b, keys in ((0, 3), (1, 4)):
+        at = [table[b][j // 2] * 4 + j % 2 * 2 for j in range(keys)]                   # of each key in k and v
+        for h in range(2):
+            x = 4 * b + 2 * h
+            s = [(q.owner[x] * k.owner[a] + q.owner[x + 1] * k.owner[a + 1]) / math.sqrt(2) - slopes[b][h] * (3 - j)
+                 for j, a in enumerate(at)]
+            for d in range(2):
+                expected = sum(math.exp(y) * v.owner[a + d] for y, a in zip(s, at)) / sum(math.exp(y) for y in s)
+                check(abs(o.owner[x + d] - expected) < 2e-6, f"o[{b},{h},{d}] is {o.owner[x + d]}, not {expected}")
+
+
 def test_matmul_and_softmax_plain():
     a, b = qattn.view(floats(6, 5), (1, 1, 2, 3)), qattn.view(floats(12, 6), (1, 1, 4, 3))
     c = qattn.view((ctypes.c_float * 8)(), (1, 1, 2, 4))
@@ -392,7 +413,11 @@ def test_binding_refuses():
             (TypeError, dict(struct_size=8), "struct_size"), (TypeError, dict(num_threads=1.5), "float"),
             (ValueError, dict(num_threads=1 << 33), "num_threads"), (ValueError, dict(mask=-1), "mask"),
             (TypeError, dict(seqused_k="123"), "seqused_k"), (TypeError, dict(seqused_k=[1.5]), ""),
-            (TypeError, dict(sinks=(ctypes.c_int32 * 4)()), "sinks"), (TypeError, dict(bias=object()), "object")]:
+            (TypeError, dict(sinks=(ctypes.c_int32 * 4)()), "sinks"), (TypeError, dict(bias=object()), "bias: object"),
+            (TypeError, dict(causal=True), "mask=qattn.MASK_CAUSAL"), (TypeError, dict(mask="causal"), "MASK_*"),
+            (TypeError, dict(mask=(ctypes.c_bool * 45)()), "keep="), (TypeError, dict(scale="1"), "scale"),
+            (TypeError, dict(page_table=[[0], 1]), "page_table"), (ValueError, dict(page_table=[[0, 1], [2]]), "rows"),
+            (ValueError, dict(seqused_k=[[1], [2]]), "seqused_k")]:
         check_raises(kind, lambda: qattn.flash_forward(q, k, v, o, **fields), word)
     check_raises(TypeError, lambda: qattn.flash_forward(q, k, v), "out=")
     check_raises(TypeError, lambda: qattn.view(None, (1, 1, 1, 1), dtype="f64"), "f64")
@@ -407,7 +432,9 @@ def test_binding_checks_lengths():
                          (dict(alibi_slopes=[0.5] * 3), "alibi_slopes"), (dict(q_offsets=[]), "q_offsets"),
                          (dict(cu_seqlens_q=short, num_seqs=3), "cu_seqlens_q"),
                          (dict(cu_seqlens_q=short, seqused_q=[1]), "seqused_q"),
-                         (dict(page_table=[0, 1], max_pages=3, seqused_k=[9]), "page_table")]:
+                         (dict(page_table=[0, 1], max_pages=3, seqused_k=[9]), "page_table"),
+                         (dict(page_table=[0, 1], seqused_k=[9]), "max_pages="),
+                         (dict(alibi_slopes=[[0.5] * 3]), "alibi_slopes")]:
         check_raises(ValueError, lambda: qattn.flash_forward(q, k, v, o, **fields), word)
     check_raises(ValueError, lambda: qattn.softmax(o, o, seqused_q=[]), "seqused_q")
     check(untouched(o), "o was written")
@@ -697,7 +724,11 @@ def test_numpy_refused():
     fixed = np.empty((2, 6, 33, 24), np.float32)
     fixed.flags.writeable = False
     check_raises(ValueError, lambda: qattn.flash_forward(q, k, v, fixed), "read-only")
-    check_raises(TypeError, lambda: qattn.flash_forward(q.astype(np.float64), k, v), "float64")
+    for name, wide in (("q", (q.astype(np.float64), k, v)), ("v", (q, k, v.astype(np.float64)))):
+        text = check_raises(TypeError, lambda: qattn.flash_forward(*wide), f"{name}: float64")
+        check("dtype=" not in text, f"no hint about 16-bit types: {text}")
+    check_raises(TypeError, lambda: qattn.flash_forward(q.astype(np.uint16), k, v), "dtype=\"bf16\"")
+    check_raises(TypeError, lambda: qattn.flash_forward(q, k, v, mask=np.tri(33, 70, dtype=bool)), "keep=")
     check_raises(TypeError, lambda: qattn.flash_forward(q.astype(">f4"), k, v), "byte order")
     check_raises(ValueError, lambda: qattn.flash_forward(q, k, v, layout="HSD"), "HSD")
     check_raises(ValueError, lambda: qattn.flash_forward(q, k, v, layout="THD"), "axes")

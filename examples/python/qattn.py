@@ -381,6 +381,15 @@ def tensor(x, layout="BHSD", dtype=None, output=False, stream=None):
     return _place(m, layout, _read_as(m.dtype, _DTYPES.get(m.dtype), dtype))
 
 
+def _argument(name, x, *options):
+    """tensor(), with the argument's name in what it raises."""
+    try:
+        return tensor(x, *options)
+    except (TypeError, ValueError) as e:
+        e.args = (f"{name}: {e}",)
+        raise
+
+
 def _read_as(stored, code, dtype):
     """The DTYPE_* of elements stored as `stored` (its own code: `code`) and to be read as `dtype`, if given."""
     if dtype is not None and _dtype_code(dtype) != code:
@@ -388,7 +397,8 @@ def _read_as(stored, code, dtype):
         if _STORAGE.get(stored) != dtype_size(code):
             raise TypeError(f"elements of type {stored} cannot be read as {dtype}")
     if code is None:
-        raise TypeError(f"{stored} is no element type of libqattn; uint16 needs dtype=\"bf16\"")
+        hint = "say what they are: dtype=\"bf16\", \"f16\"" if stored in _STORAGE else "convert it, say to float32"
+        raise TypeError(f"{stored} is no element type of libqattn: {hint}")
     return code
 
 
@@ -477,12 +487,22 @@ _C_TYPES = {"int32": c_int32, "float32": c_float}
 
 
 def _array(name, x, device):
-    """(address, shape, strides, owner) of a length, page or slope array. Lists are taken for CPU calls."""
+    """(address, shape, strides, owner) of a length, page or slope array. Lists (of lists) are taken for CPU calls."""
     dtype = _ARRAYS[name]
     if isinstance(x, (list, tuple)):
         if device[0] != DEVICE_CPU:
             raise TypeError(f"{name} must be an array on the tensors' device")
-        x = (_C_TYPES[dtype] * len(x))(*x)
+        shape, strides = (len(x),), (1,)
+        if x and all(isinstance(row, (list, tuple)) for row in x):
+            shape, strides = (len(x), len(x[0])), (len(x[0]), 1)
+            if any(len(row) != shape[1] for row in x):
+                raise ValueError(f"{name}: rows of different lengths")
+            x = [value for row in x for value in row]
+        try:
+            x = (_C_TYPES[dtype] * len(x))(*x)
+        except TypeError:
+            raise TypeError(f"{name} must hold {dtype} numbers, or rows of them") from None
+        return ctypes.addressof(x), shape, strides, x
     if isinstance(x, ctypes.Array):
         if x._type_ is not _C_TYPES[dtype]:
             raise TypeError(f"{name} must be an array of {dtype}")
@@ -578,7 +598,8 @@ def _fill_params(cls, first, fields):
     device = (first.device_type, first.device_id)
     for name, value in fields.items():
         if name not in types or name in ("struct_size", "reserved0", "workspace", "workspace_bytes"):
-            raise TypeError(f"{cls.__name__} has no field {name!r}")
+            hint = "; causal is mask=qattn.MASK_CAUSAL" if name in ("causal", "is_causal") and "mask" in types else ""
+            raise TypeError(f"{cls.__name__} has no field {name!r}{hint}")
         if value is None:
             continue
         if name in _ARRAYS:
@@ -589,16 +610,23 @@ def _fill_params(cls, first, fields):
         elif isinstance(value, Tensor):
             setattr(params, name, value)
             owners.append(value.owner)
-        elif types[name] is c_float:
-            setattr(params, name, value)
-        else:                                  # ctypes would cut a number that does not fit
-            setattr(params, name, operator.index(value))
-            if getattr(params, name) != value:
-                raise ValueError(f"{name}={value} does not fit the field")
+        else:
+            _set_number(params, name, value, types[name] is c_float)
     if shapes:
         _check_lengths(params, shapes, first.shape[0], first.shape[1])
     params.owner = owners
     return params
+
+
+def _set_number(params, name, value, real):
+    try:
+        setattr(params, name, value if real else operator.index(value))
+    except TypeError:
+        hint = ": MASK_* joined by |; an array that says which keys are seen is keep=" if name == "mask" else ""
+        raise TypeError(f"{name} must be {'a number' if real else 'an integer'}, "
+                        f"not {type(value).__name__}{hint}") from None
+    if not real and getattr(params, name) != value:    # ctypes would cut a number that does not fit
+        raise ValueError(f"{name}={value} does not fit the field")
 
 
 def _check_lengths(params, shapes, batch, heads):
@@ -626,6 +654,9 @@ def _derive(params, name, shape, strides, fields):
             setattr(params, field, value)
     if name in ("cu_seqlens_q", "cu_seqlens_k"):
         default("num_seqs", shape[0] - 1)
+    elif name == "page_table" and len(shape) == 1:
+        if not fields.get("max_pages"):
+            raise ValueError("page_table has one axis: give it two, [sequences, pages], or max_pages=")
     elif name == "page_table" and len(shape) == 2:
         default("max_pages", shape[1])
         if shape[0] > 1:
@@ -636,27 +667,27 @@ def _derive(params, name, shape, strides, fields):
         default("alibi_batch_stride", strides[0])
 
 
-def _option(x, stream, output=False):
+def _option(name, x, stream, output=False):
     """An optional tensor in the order B, H, S, D; None stays None."""
-    return None if x is None else tensor(x, "BHSD", None, output, stream)
+    return None if x is None else _argument(name, x, "BHSD", None, output, stream)
 
 
 def _lse_tensor(x, stream, output=True):
     """An LSE array [B, H, S], [B, H, S, 1], or packed [H, T], as [B, H, S, 1]."""
     if x is None or isinstance(x, Tensor):
         return x
-    t = _option(x, stream, output)
+    t = _option("lse", x, stream, output)
     if len(getattr(x, "shape", t.shape)) in (2, 3):
         t.shape[:] = list(t.shape[1:]) + [1]
         t.stride[:] = list(t.stride[1:]) + [0]
     return t
 
 
-def _descale_tensor(x, stream):
+def _descale_tensor(name, x, stream):
     """A descale array [N, H] or four axes."""
     if x is None or isinstance(x, Tensor):
         return x
-    t = _option(x, stream)
+    t = _option(name, x, stream)
     if len(getattr(x, "shape", t.shape)) == 2:
         t.shape[:] = list(t.shape[2:]) + [1, 1]
         t.stride[:] = list(t.stride[2:]) + [0, 0]
@@ -671,18 +702,18 @@ def _from_axes(layout, b, h, s, d):
 def _bind_attention(name, q, k, v, out=None, *, layout="BHSD", kv_layout=None, dtype=None, kv_dtype=None,
                     lse=None, scores=None, bias=None, keep=None, q_descale=None, k_descale=None, v_descale=None,
                     workspace=None, stream=None, **fields):
-    tq = tensor(q, layout, dtype, stream=stream)
+    tq = _argument("q", q, layout, dtype, False, stream)
     if kv_layout is None:
         four = not isinstance(k, Tensor) and hasattr(k, "shape") and len(k.shape) == 4
         kv_layout = "BSHD" if layout == "THD" and four else layout
-    tk, tv = (tensor(x, kv_layout, kv_dtype or dtype, stream=stream) for x in (k, v))
+    tk, tv = (_argument(n, x, kv_layout, kv_dtype or dtype, False, stream) for n, x in (("k", k), ("v", v)))
     b, hq, sq, _ = tq.shape
     result = []
     if out is None:
         # 8-bit floats are no output type: f32 then
         wide = dtype_size(tq.dtype) == 1
         out = _empty(q, _from_axes(layout, b, hq, sq, tv.shape[3]), "float32" if wide else None)
-    to = tensor(out, layout, None if _own_type(out) else dtype, True, stream)
+    to = _argument("out", out, layout, None if _own_type(out) else dtype, True, stream)
     result.append(out)
     if lse is True:
         lse = _empty(q, (hq, sq) if layout == "THD" else (b, hq, sq), "float32")
@@ -690,9 +721,11 @@ def _bind_attention(name, q, k, v, out=None, *, layout="BHSD", kv_layout=None, d
     if scores is True:
         scores = _empty(q, (b, hq, sq, tk.shape[2]), "float32")
         result.append(scores)
-    fields.update(lse=_lse_tensor(lse, stream), scores=_option(scores, stream, True), bias=_option(bias, stream),
-                  keep=_option(keep, stream), q_descale=_descale_tensor(q_descale, stream),
-                  k_descale=_descale_tensor(k_descale, stream), v_descale=_descale_tensor(v_descale, stream))
+    fields.update(lse=_lse_tensor(lse, stream), scores=_option("scores", scores, stream, True),
+                  bias=_option("bias", bias, stream), keep=_option("keep", keep, stream),
+                  q_descale=_descale_tensor("q_descale", q_descale, stream),
+                  k_descale=_descale_tensor("k_descale", k_descale, stream),
+                  v_descale=_descale_tensor("v_descale", v_descale, stream))
     params = _fill_params(AttnParams, tq, fields)
     return Call(name, (tq, tk, tv, to), params, result[0] if len(result) == 1 else tuple(result), stream, workspace)
 
@@ -704,28 +737,28 @@ def _own_type(x):
 
 
 def _bind_matmul(name, a, b, c=None, *, layout="BHSD", dtype=None, workspace=None, stream=None, **fields):
-    ta, tb = tensor(a, layout, dtype, stream=stream), tensor(b, layout, dtype, stream=stream)
+    ta, tb = (_argument(n, x, layout, dtype, False, stream) for n, x in (("a", a), ("b", b)))
     if c is None:
         if fields.get("beta"):
             raise ValueError("beta needs c=")
         shape = _from_axes(layout, *ta.shape[:3], tb.shape[3 if name == "matmul" else 2])
         c = _empty(a, shape[len(shape) - len(a.shape):])
-    tc = tensor(c, layout, None if _own_type(c) else dtype, True, stream)
+    tc = _argument("c", c, layout, None if _own_type(c) else dtype, True, stream)
     params = _fill_params(MatmulParams, ta, fields)
     return Call(name, (ta, tb, tc), params, c, stream, workspace)
 
 
 def _bind_softmax(name, x, out=None, *, layout="BHSD", dtype=None, lse=None, bias=None, keep=None, workspace=None,
                   stream=None, **fields):
-    tx = tensor(x, layout, dtype, stream=stream)
+    tx = _argument("x", x, layout, dtype, False, stream)
     if out is None:
         out = _empty(x, tuple(getattr(x, "shape", ())))
-    ty = tensor(out, layout, None if _own_type(out) else dtype, True, stream)
+    ty = _argument("out", out, layout, None if _own_type(out) else dtype, True, stream)
     result = out
     if lse is True:
         lse = _empty(x, tuple(tx.shape[:3]), "float32")
         result = (out, lse)
-    fields.update(lse=_lse_tensor(lse, stream), bias=_option(bias, stream), keep=_option(keep, stream))
+    fields.update(lse=_lse_tensor(lse, stream), bias=_option("bias", bias, stream), keep=_option("keep", keep, stream))
     params = _fill_params(SoftmaxParams, tx, fields)
     return Call(name, (tx, ty), params, result, stream, workspace)
 
@@ -738,13 +771,14 @@ def _bind_merge(name, o_parts, lse_parts, out=None, lse=None, *, layout="BHSD", 
     to_parts, tl_parts = (Tensor * n)(), (Tensor * n)()
     owners = []
     for i in range(n):
-        to, tl = tensor(o_parts[i], layout, dtype, stream=stream), _lse_tensor(lse_parts[i], stream, False)
+        to = _argument(f"o_parts[{i}]", o_parts[i], layout, dtype, False, stream)
+        tl = _lse_tensor(lse_parts[i], stream, False)
         to_parts[i], tl_parts[i] = to, tl
         owners += [to.owner, tl.owner]
     first = to_parts[0] if n else Tensor()
     if out is None:
         out = _empty(o_parts[0], tuple(getattr(o_parts[0], "shape", ())))
-    to = tensor(out, layout, None if _own_type(out) else dtype, True, stream)
+    to = _argument("out", out, layout, None if _own_type(out) else dtype, True, stream)
     result = out
     if lse is True:
         lse = _empty(o_parts[0], (first.shape[1], first.shape[2]) if layout == "THD" else tuple(first.shape[:3]),
@@ -879,8 +913,9 @@ def flash_forward(q, k, v, out=None, **kwargs):
     bias, keep          [B, Hq, Sq, Sk] always in this order, each axis full or 1, leading ones may be left out
     *_descale           float32 [N, Hkv], or four axes
     q_offsets, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table (int32), sinks, alibi_slopes (float32):
-                        arrays on the tensors' device, on CPU lists too. num_seqs, max_pages, page_table_stride and
-                        alibi_batch_stride follow from them
+                        arrays on the tensors' device, on CPU lists too, nested ones for the two that may have rows:
+                        page_table [sequences, pages] and alibi_slopes [B, Hq]. num_seqs, max_pages,
+                        page_table_stride and alibi_batch_stride follow from them
     scale, softcap, mask, precision, num_splits, num_threads, window_left, window_right, q_offset, num_seqs,
     max_seqlen_q, max_seqlen_k, flags: numbers, as in qattn_attn_params
     workspace           scratch of your own, 256-byte aligned; None: torch's on CUDA, else the library's
