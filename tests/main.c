@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attn_run.h"
 #include "core/impls.h"
 #include "gpu.h"
 #include "suites.h"
@@ -84,10 +85,27 @@ static bool find_device(void)
     return false;
 }
 
+/* A misspelt name would run nothing, or everything. */
+static bool choices_known(void)
+{
+    const char *const impl = getenv("QATTN_TEST_IMPL"), *const grid = getenv("QATTN_TEST_GRID");
+    bool row_found = !impl;
+    for (int i = 0; i < qattn__impl_count; i++)
+        row_found |= attn_row_wanted(&qattn__impls[i]);
+    if (!row_found)
+        printf("QATTN_TEST_IMPL: no row of this device is called %s\n", impl);
+    const bool grid_known = !grid || !*grid || grid_is("small") || grid_is("edges") || grid_is("random");
+    if (!grid_known)
+        printf("QATTN_TEST_GRID: small, edges or random, not %s\n", grid);
+    return row_found && grid_known;
+}
+
 int main(void)
 {
     if (!find_device())
         return EXIT_SUCCESS;
+    if (!choices_known())
+        return EXIT_FAILURE;
     SRunner *runner = srunner_create(NULL);
     const size_t count = sizeof suites / sizeof *suites;
     for (size_t i = 0; i < count; i++)
