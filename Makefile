@@ -41,7 +41,8 @@ FUZZ_SECONDS ?= 60
 # ---------------------------------------------------------------- CUDA or not
 
 # Goals that run the library: on a machine without a device they use the CPU library alone, which is quick.
-RUN_GOALS  := check test check-big check-fuzz check-asan check-ubsan check-tsan bench demo examples abi-check
+RUN_GOALS  := check test check-big check-fuzz check-asan check-ubsan check-tsan check-gpu check-sanitizer bench \
+  bench-launch demo examples abi-check
 IDLE_GOALS := help clean format uninstall fatbin abi-update
 BUILD_GOALS := $(filter-out $(IDLE_GOALS),$(or $(MAKECMDGOALS),all))
 DEVICE     := $(wildcard /dev/nvidia[0-9]* /dev/dxg)
@@ -445,7 +446,7 @@ $(GPU_CHECK): $(CHECK_OBJ) $(INTERNAL)
 	  $(CHECK_STATIC) \
 	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lrt -lm
 
-## check-gpu: the CUDA rows under the same suites, in QATTN_TEST_SHARDS processes; without a device it says so
+## check-gpu: the CUDA rows under the same suites, in QATTN_TEST_SHARDS processes; without a device it only says so
 check-gpu: $(BUILD)/tests/test_device $(if $(filter 1,$(CUDA)),$(BUILD)/tests/test_cuda_fresh) $(GPU_CHECK)
 	@$(RUN_CHECKS) gpu
 
@@ -499,7 +500,7 @@ $(BUILD)/examples/$(basename $(notdir $(1))): examples/$(1) $(OUT)/libqattn.so
 endef
 $(foreach e,$(EXAMPLES),$(eval $(call example_rule,$(e))))
 
-## examples: builds and runs every example
+## examples: builds and runs the examples, but not the one for transformers
 .PHONY: examples demo
 examples: $(EXAMPLE_BIN)
 	@set -e; for program in $(EXAMPLE_BIN); do \
@@ -546,6 +547,7 @@ abi-update:
 .PHONY: fatbin fatbin-check format clean help
 KERNEL_OBJ := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_KERNELS))
 fatbin:
+	$(if $(filter 0,$(CUDA)),$(if $(filter-out file,$(origin CUDA)),$(error fatbin needs CUDA: not with CUDA=0)))
 	@$(MAKE) --no-print-directory CUDA=1 fatbin-check
 fatbin-check: $(if $(filter 1,$(CUDA)),$(KERNEL_OBJ))
 	@sh tests/fatbin.sh src/cuda/spills.txt $(KERNEL_OBJ:=.log)
