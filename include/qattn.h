@@ -35,9 +35,9 @@
  *
  * Coming from another library:
  *
- *   FlashAttention window_size=(l, r)        window_left = l, window_right = r: as is
- *   transformers   sliding_window = W        window_left = W - 1, window_right = 0
- *   cuDNN          left bound W              window_left = W - 1; set scale, its default is 1
+ *   FlashAttention window_size=(l, r)        QATTN_MASK_WINDOW, window_left = l, window_right = r: as is
+ *   transformers   sliding_window = W        QATTN_MASK_WINDOW, window_left = W - 1, window_right = 0
+ *   cuDNN          left bound W              QATTN_MASK_WINDOW, window_left = W - 1; set scale, its default is 1
  *   torch          is_causal=True            QATTN_MASK_CAUSAL | QATTN_MASK_TOP_LEFT
  *   ONNX Attention is_causal, no cache       QATTN_MASK_CAUSAL | QATTN_MASK_TOP_LEFT
  *   ONNX Attention past_key                  QATTN_MASK_CAUSAL | QATTN_MASK_OFFSET, q_offset = past length
@@ -171,6 +171,13 @@ typedef struct qattn_tensor {
     uint64_t reserved1;    /* must be 0 */
 } qattn_tensor;
 
+/* struct_size set, all other fields 0. Compilers have nothing to warn of. */
+#ifdef __cplusplus
+#define QATTN__PARAMS_INIT(type) []() { type params_ = type(); params_.struct_size = sizeof(type); return params_; }()
+#else
+#define QATTN__PARAMS_INIT(type) { .struct_size = sizeof(type) }
+#endif
+
 /*
  * Options of attention. Start from QATTN_ATTN_PARAMS_INIT; every field not set is 0 = its default.
  *
@@ -209,14 +216,15 @@ typedef struct qattn_attn_params {
     const int32_t *seqused_q;      /* [N] valid query rows of each sequence; NULL: all. Rows past it: O 0, LSE -inf */
     const int32_t *seqused_k;      /* [N] valid keys of each sequence; NULL: all. Required with page_table */
 
-    int64_t  num_seqs;             /* packed: number of sequences; 0 when nothing is packed */
+    int64_t  num_seqs;             /* packed: number of sequences; 0 when nothing is packed, or q has no rows */
     int64_t  max_seqlen_q;         /* rows; bound of every sequence's queries (grid, workspace); 0: capacity. Rows
                                       beyond it are not touched */
     int64_t  max_seqlen_k;         /* keys; bound of every sequence's keys; 0: capacity */
 
     const int32_t *page_table;     /* [N][max_pages] ids of pages of k, v [num_pages,Hkv,page_size,D]; NULL: no pages */
     int64_t  page_table_stride;    /* elements between rows of page_table; 0: max_pages */
-    int64_t  max_pages;            /* pages a sequence may have; its capacity is max_pages * page_size keys */
+    int64_t  max_pages;            /* columns of page_table: pages a sequence may have; its capacity is
+                                      max_pages * page_size keys. 0: none, as if seqused_k were 0 throughout */
 
     const float *sinks;            /* [Hq] one more logit per head, in max, sum and LSE, without a value; NULL: none */
     const float *alibi_slopes;     /* [Hq]: adds -slope*|pos(i) - j|; NULL: none */
@@ -233,7 +241,7 @@ typedef struct qattn_attn_params {
                                         also [num_pages,Hkv,page_size,1]; a shape that fits both is per sequence */
     qattn_tensor v_descale;        /*   as k_descale, with Dv. Each absent: 1. Refused where its tensor is not 8-bit */
 } qattn_attn_params;
-#define QATTN_ATTN_PARAMS_INIT { sizeof(qattn_attn_params) }
+#define QATTN_ATTN_PARAMS_INIT QATTN__PARAMS_INIT(qattn_attn_params)
 
 /* Options of qattn_matmul and qattn_matmul_nt. */
 typedef struct qattn_matmul_params {
@@ -246,7 +254,7 @@ typedef struct qattn_matmul_params {
     int32_t  precision;            /* QATTN_PRECISION_*, f32 on CUDA */
     int32_t  num_threads;          /* as in qattn_attn_params */
 } qattn_matmul_params;
-#define QATTN_MATMUL_PARAMS_INIT { sizeof(qattn_matmul_params) }
+#define QATTN_MATMUL_PARAMS_INIT QATTN__PARAMS_INIT(qattn_matmul_params)
 
 /* Options of qattn_softmax and qattn_softmax_causal. Fields mean what they mean in qattn_attn_params, with
  * the scores x [B,H,Sq,Sk] in place of q.k. */
@@ -272,7 +280,7 @@ typedef struct qattn_softmax_params {
     qattn_tensor bias;             /* [B,H,Sq,Sk], each axis full or 1 */
     qattn_tensor keep;
 } qattn_softmax_params;
-#define QATTN_SOFTMAX_PARAMS_INIT { sizeof(qattn_softmax_params) }
+#define QATTN_SOFTMAX_PARAMS_INIT QATTN__PARAMS_INIT(qattn_softmax_params)
 
 /* Options of qattn_merge. */
 typedef struct qattn_merge_params {
@@ -283,7 +291,7 @@ typedef struct qattn_merge_params {
     int32_t  num_threads;
     int32_t  reserved0;            /* must be 0 */
 } qattn_merge_params;
-#define QATTN_MERGE_PARAMS_INIT { sizeof(qattn_merge_params) }
+#define QATTN_MERGE_PARAMS_INIT QATTN__PARAMS_INIT(qattn_merge_params)
 
 /* ---------------------------------------------------------------- tensors and messages */
 

@@ -42,7 +42,7 @@ build_and_run() {    # source; pc is the pkg-config command of the installed tre
     *dlopen*) libs=-ldl ;;
     *)        libs=$($pc --libs qattn) ;;
     esac
-    (cd "$work" && run "$name-build" $compiler -Wall -Wextra -Wno-missing-field-initializers -Werror \
+    (cd "$work" && run "$name-build" $compiler -Wall -Wextra -Werror \
         "$(basename "$1")" $($pc --cflags qattn) $libs -lm -o "$name")
     expect "$name builds through pkg-config" $? || return
     (cd "$work" && LD_LIBRARY_PATH=$root$libdir run "$name" "./$name")

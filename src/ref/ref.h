@@ -3,7 +3,9 @@
 
 /*
  * The reference: every operation exactly as its formula, in double, one row at a time, on any dtype, stride and
- * feature. Slow on purpose; it is the last row of the table and the oracle of the tests. Read ref_attention.c first.
+ * feature. Slow on purpose. It is the last row of the table, tested like every other (tests/attn_oracle.c, check_gemm.c,
+ * check_merge.c), and what the bench, the fuzzer and the tests on published and large problems compare with. Read
+ * ref_attention.c first.
  *
  *   ref_attention.c   O = softmax(scale Q K^T + masks) V        (Vaswani et al. 2017, section 3.2.1)
  *   ref_softmax.c     what happens between Q K^T and softmax, and the softmax itself
@@ -62,7 +64,7 @@ double qattn__ref_probability(const struct ref_stats *stats, double score);
 /* The LSE as the call wants it: natural, or base 2 with LSE_BASE2. */
 double qattn__ref_lse(const struct problem *p, double natural);
 
-/* ---------------------------------------------------------------- oracles for tests, in double
+/* ---------------------------------------------------------------- single rows and elements, in double, for tests
  *
  * Each gives what the operation would write before the rounding to the output's type. All take a problem of the
  * matching op; none reads an output (beta, and in-place softmax and merge: call before running). */
