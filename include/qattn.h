@@ -216,7 +216,7 @@ typedef struct qattn_attn_params {
     const int32_t *seqused_q;      /* [N] valid query rows of each sequence; NULL: all. Rows past it: O 0, LSE -inf */
     const int32_t *seqused_k;      /* [N] valid keys of each sequence; NULL: all. Required with page_table */
 
-    int64_t  num_seqs;             /* packed: number of sequences; 0 when nothing is packed, or q has no rows */
+    int64_t  num_seqs;             /* packed: number of sequences (0: none, and nothing is written); else 0 */
     int64_t  max_seqlen_q;         /* rows; bound of every sequence's queries (grid, workspace); 0: capacity. Rows
                                       beyond it are not touched */
     int64_t  max_seqlen_k;         /* keys; bound of every sequence's keys; 0: capacity */

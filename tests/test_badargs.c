@@ -233,7 +233,7 @@ static void scale8(qattn_tensor *t, struct attn_call *c, int64_t b, int64_t h, i
     X(offsets_alone, COMBINATION, "params.q_offsets is", SAME, c->p.q_offsets = ints[0]) \
     X(offsets_unaligned, ALIGNMENT, "params.q_offsets is", SAME, \
       (c->p.mask = QATTN_MASK_OFFSET, c->p.q_offsets = ODD(ints[0], 1))) \
-    X(num_seqs_none, COMBINATION, "params.num_seqs is 0", SAME, (pack(c, true), c->p.num_seqs = 0)) \
+    X(num_seqs_none, BAD_SHAPE, "params.num_seqs", SAME, (pack(c, false), c->p.num_seqs = 0)) \
     X(num_seqs_alone, COMBINATION, "params.num_seqs is 3", SAME, c->p.num_seqs = 3) \
     X(pages_alone, COMBINATION, "params.max_pages", SAME, c->p.max_pages = 2) \
     X(page_stride_alone, COMBINATION, "page_table_stride", SAME, c->p.page_table_stride = 2) \

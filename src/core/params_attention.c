@@ -77,9 +77,6 @@ static int32_t read_packing(struct problem *p, const qattn_attn_params *a)
     if (p->cu_seqlens_q) {
         QATTN_TRY(qattn__tensor_extent(&p->q, "q", 0, 1, "since cu_seqlens_q packs all sequences into one batch"));
         p->n = a->num_seqs;
-        QATTN_REQUIRE(p->n > 0 || p->q.shape[2] == 0, QATTN_ERR_COMBINATION,
-                      "params.num_seqs is 0 with cu_seqlens_q: must be the number of sequences, since q has %" PRId64
-                      " rows", p->q.shape[2]);
     } else {
         p->n = p->q.shape[0];
         QATTN_REQUIRE(a->num_seqs == 0 || a->num_seqs == p->n, QATTN_ERR_COMBINATION,
@@ -130,7 +127,8 @@ static int32_t read_keys(struct problem *p, const qattn_attn_params *a, int64_t 
                       "params.max_pages, page_table_stride are %" PRId64 ", %" PRId64
                       " without page_table: set it, or leave them 0", a->max_pages, a->page_table_stride);
         if (!p->cu_seqlens_k)
-            QATTN_TRY(qattn__tensor_extent(&p->k, "k", 0, p->n, "the number of sequences"));
+            QATTN_TRY(qattn__tensor_extent(&p->k, "k", 0, p->n,
+                                           p->cu_seqlens_q ? "params.num_seqs" : "the number of sequences"));
     }
     *full = p->cap_k;
     if (a->page_table && p->num_pages == 0)

@@ -10,20 +10,26 @@ enum { MAX_SPLITS = 256, MAX_WAVES = 8, FULL_WAVES = 4 };
 /* Blocks of one size: how many find a place at once, and their key groups. */
 struct blocks { uint32_t warps, slots, groups_log2; };
 
-/* Cost of a call in 10 ns, measured on an H200 with the direct kernel in bf16 at D 128 (docs/notes/cuda_decode.md). A
- * step is a unit for each key group of a block: it takes what reading takes that is asked for when the one before it is
- * there, and longer when more than half of the places are taken, until with all of them it is the memory's time. Every
- * block pays for its start and its end, less where other blocks hide them, more if it is large; splits pay for bringing
- * their parts together. */
+/* A step, one unit for each key group of `blocks` blocks, takes what reading takes that is asked for when the one before
+ * it is there, and longer when more than half of the places are taken, until with all of them it is the memory's time. */
+static uint32_t step_of(const struct blocks *of, uint32_t blocks)
+{
+    const uint32_t half = of->slots / 2;
+    return 120 + (blocks > half ? 68 * (blocks - half) / (of->slots - half) : 0);
+}
+
+/* Cost of a call in 10 ns, measured on an H200 with the direct kernel in bf16 at D 128 (docs/notes/cuda_decode.md).
+ * Blocks come in waves; those of the last one do not end together, which costs a share of its time. Every block pays
+ * for its start and its end, less where other blocks hide them, more if it is large; splits pay for bringing their
+ * parts together. */
 static int64_t cost_of(const struct decode_demand *d, const struct blocks *of, uint32_t splits)
 {
-    const uint32_t blocks = d->items * splits, half = of->slots / 2;
-    const uint32_t waves = blocks <= of->slots ? 1 : (blocks - 1) / of->slots + 1;
-    const uint32_t above = waves > 1 ? of->slots - half : blocks > half ? blocks - half : 0;
-    const uint32_t steps = (((d->units - 1) / splits) >> of->groups_log2) + 1;
-    const uint32_t step = 120 + (waves > 1 ? 68 : above > 0 ? 68 * above / (of->slots - half) : 0);
-    const uint32_t ends = of->warps > DECODE_WARPS ? 400 : waves > 1 ? 200 : 300;
-    return (int64_t)waves * ((int64_t)steps * step + ends) + (splits > 1 ? 100 + 10 * splits : 0);
+    const uint32_t blocks = d->items * splits, full = (blocks - 1) / of->slots, last = blocks - full * of->slots;
+    const int64_t steps = (((d->units - 1) / splits) >> of->groups_log2) + 1;
+    const int64_t last_wave = steps * step_of(of, last);
+    const uint32_t ends = of->warps > DECODE_WARPS ? 400 : full > 0 ? 200 : 300;
+    return full * steps * step_of(of, of->slots) + last_wave + last_wave / 64 + (full + 1) * ends +
+           (splits > 1 ? 100 + 10 * splits : 0);
 }
 
 struct candidate { struct decode_choice choice; int64_t cost; };
