@@ -446,7 +446,7 @@ $(GPU_CHECK): $(CHECK_OBJ) $(INTERNAL)
 	  $(CHECK_STATIC) \
 	  $(if $(filter 1,$(CUDA)),$(CUDA_LIBS)) -lrt -lm
 
-## check-gpu: the CUDA rows under the same suites, in QATTN_TEST_SHARDS processes; without a device it only says so
+## check-gpu: the CUDA rows under the same suites, in QATTN_TEST_SHARDS processes; without a device no kernel is compiled
 check-gpu: $(BUILD)/tests/test_device $(if $(filter 1,$(CUDA)),$(BUILD)/tests/test_cuda_fresh) $(GPU_CHECK)
 	@$(RUN_CHECKS) gpu
 

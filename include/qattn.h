@@ -149,7 +149,8 @@ extern "C" {
 #define QATTN_ERR_FORKED              3006  /* the CUDA context belongs to the parent process */
 #define QATTN_ERR_CAPTURE_INVALID     3007  /* the stream's capture was invalidated or forbids the call */
 #define QATTN_ERR_CUDA                3008  /* any other CUDA error; code and name in the text */
-#define QATTN_ERR_WORKSPACE           4001  /* workspace missing or too small; the text gives the bytes */
+#define QATTN_ERR_WORKSPACE           4001  /* workspace missing or too small (the text gives the bytes), or
+                                             more than memory can hold */
 #define QATTN_ERR_OUT_OF_MEMORY       4002
 #define QATTN_ERR_INTERNAL            5001  /* a fault of the library: please report the text */
 
@@ -171,11 +172,12 @@ typedef struct qattn_tensor {
     uint64_t reserved1;    /* must be 0 */
 } qattn_tensor;
 
-/* struct_size set, all other fields 0. Compilers have nothing to warn of. */
+/* struct_size set, all other fields 0, without a warning of missing initialisers. In C++ no constant expression. */
 #ifdef __cplusplus
-#define QATTN__PARAMS_INIT(type) []() { type params_ = type(); params_.struct_size = sizeof(type); return params_; }()
+#define QATTN_PARAMS_INIT_OF(type) \
+    []() { type qattn_init_ = type(); qattn_init_.struct_size = sizeof(type); return qattn_init_; }()
 #else
-#define QATTN__PARAMS_INIT(type) { .struct_size = sizeof(type) }
+#define QATTN_PARAMS_INIT_OF(type) { .struct_size = sizeof(type) }
 #endif
 
 /*
@@ -216,7 +218,8 @@ typedef struct qattn_attn_params {
     const int32_t *seqused_q;      /* [N] valid query rows of each sequence; NULL: all. Rows past it: O 0, LSE -inf */
     const int32_t *seqused_k;      /* [N] valid keys of each sequence; NULL: all. Required with page_table */
 
-    int64_t  num_seqs;             /* packed: number of sequences (0: none, and nothing is written); else 0 */
+    int64_t  num_seqs;             /* with cu_seqlens_q: number of sequences (0: none, and nothing is written); else 0
+                                      or B of q */
     int64_t  max_seqlen_q;         /* rows; bound of every sequence's queries (grid, workspace); 0: capacity. Rows
                                       beyond it are not touched */
     int64_t  max_seqlen_k;         /* keys; bound of every sequence's keys; 0: capacity */
@@ -241,7 +244,7 @@ typedef struct qattn_attn_params {
                                         also [num_pages,Hkv,page_size,1]; a shape that fits both is per sequence */
     qattn_tensor v_descale;        /*   as k_descale, with Dv. Each absent: 1. Refused where its tensor is not 8-bit */
 } qattn_attn_params;
-#define QATTN_ATTN_PARAMS_INIT QATTN__PARAMS_INIT(qattn_attn_params)
+#define QATTN_ATTN_PARAMS_INIT QATTN_PARAMS_INIT_OF(qattn_attn_params)
 
 /* Options of qattn_matmul and qattn_matmul_nt. */
 typedef struct qattn_matmul_params {
@@ -254,7 +257,7 @@ typedef struct qattn_matmul_params {
     int32_t  precision;            /* QATTN_PRECISION_*, f32 on CUDA */
     int32_t  num_threads;          /* as in qattn_attn_params */
 } qattn_matmul_params;
-#define QATTN_MATMUL_PARAMS_INIT QATTN__PARAMS_INIT(qattn_matmul_params)
+#define QATTN_MATMUL_PARAMS_INIT QATTN_PARAMS_INIT_OF(qattn_matmul_params)
 
 /* Options of qattn_softmax and qattn_softmax_causal. Fields mean what they mean in qattn_attn_params, with
  * the scores x [B,H,Sq,Sk] in place of q.k. */
@@ -280,7 +283,7 @@ typedef struct qattn_softmax_params {
     qattn_tensor bias;             /* [B,H,Sq,Sk], each axis full or 1 */
     qattn_tensor keep;
 } qattn_softmax_params;
-#define QATTN_SOFTMAX_PARAMS_INIT QATTN__PARAMS_INIT(qattn_softmax_params)
+#define QATTN_SOFTMAX_PARAMS_INIT QATTN_PARAMS_INIT_OF(qattn_softmax_params)
 
 /* Options of qattn_merge. */
 typedef struct qattn_merge_params {
@@ -291,7 +294,7 @@ typedef struct qattn_merge_params {
     int32_t  num_threads;
     int32_t  reserved0;            /* must be 0 */
 } qattn_merge_params;
-#define QATTN_MERGE_PARAMS_INIT QATTN__PARAMS_INIT(qattn_merge_params)
+#define QATTN_MERGE_PARAMS_INIT QATTN_PARAMS_INIT_OF(qattn_merge_params)
 
 /* ---------------------------------------------------------------- tensors and messages */
 

@@ -20,7 +20,7 @@ bool attn_row_wanted(const struct impl *row)
 {
     const char *only = getenv("QATTN_TEST_IMPL");
     const int32_t device = gpu_wanted() ? QATTN_DEVICE_CUDA : QATTN_DEVICE_CPU;
-    return row->device_type == device && (!only || strcmp(only, row->id) == 0);
+    return row->device_type == device && (!only || !*only || strcmp(only, row->id) == 0);
 }
 
 /* ---------------------------------------------------------------- running */

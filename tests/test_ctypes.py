@@ -270,6 +270,14 @@ def test_nested_lists():
                         mask=qattn.MASK_CAUSAL | qattn.MASK_OFFSET)
     call = qattn.bind("flash_forward", q, k, v, o, page_table=(tuple(table[0]), table[1]), seqused_k=[3, 4])
     check_equal((call.params.max_pages, call.params.page_table_stride), (2, 2), "derived fields")
+    none = qattn.bind("flash_forward", q, k, v, o, page_table=[0, 0], seqused_k=[3, 4], max_pages=0)
+    check_equal(none.params.max_pages, 0, "a field that is given")
+    for lengths, error in (([3, 1 << 31], ValueError), ([3, 4.5], TypeError)):
+        try:
+            qattn.bind("flash_forward", q, k, v, o, page_table=table, seqused_k=lengths)
+            check(False, f"seqused_k {lengths} is taken")
+        except error as e:
+            check("seqused_k" in str(e), f"the argument's name: {e}")
     for b, keys in ((0, 3), (1, 4)):
         at = [table[b][j // 2] * 4 + j % 2 * 2 for j in range(keys)]                   # of each key in k and v
         for h in range(2):

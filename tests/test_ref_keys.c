@@ -310,6 +310,21 @@ static void check_pages(int64_t size, uint32_t mask, int64_t window)
     }
 }
 
+/* Packed rows that no sequence covers are not touched: all of them, where there is no sequence. */
+START_TEST(no_sequences)
+{
+    const float x[4] = { 1, 2, 3, 4 };
+    const int32_t starts[1] = { 0 };
+    float o[4] = { 7, 7, 7, 7 };
+    qattn_attn_params params = QATTN_ATTN_PARAMS_INIT;
+    params.cu_seqlens_q = params.cu_seqlens_k = starts;
+    const qattn_tensor t = ref_tensor(x, QATTN_DTYPE_F32, 1, 1, 4, 1), to = ref_tensor(o, QATTN_DTYPE_F32, 1, 1, 4, 1);
+    ck_assert_int_eq(qattn_flash_forward(&t, &t, &t, &to, &params, NULL), QATTN_OK);
+    for (int i = 0; i < 4; i++)
+        ck_assert(o[i] == 7.0f);
+}
+END_TEST
+
 START_TEST(shuffled_pages)
 {
     for (int64_t size = 1; size <= 4; size++) {
@@ -380,6 +395,7 @@ TCase *tcase_ref_keys(void)
     tcase_add_test(tc, padded_lengths);
     tcase_add_test(tc, packed_sequences);
     tcase_add_test(tc, packed_with_bounds_and_lengths);
+    tcase_add_test(tc, no_sequences);
     tcase_add_test(tc, shuffled_pages);
     tcase_add_test(tc, pages_with_bias_and_empty_pool);
     tcase_add_test(tc, zero_sizes);

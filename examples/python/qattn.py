@@ -499,10 +499,12 @@ def _array(name, x, device):
                 raise ValueError(f"{name}: rows of different lengths")
             x = [value for row in x for value in row]
         try:
-            x = (_C_TYPES[dtype] * len(x))(*x)
+            numbers = (_C_TYPES[dtype] * len(x))(*x)
         except TypeError:
-            raise TypeError(f"{name} must hold {dtype} numbers, or rows of them") from None
-        return ctypes.addressof(x), shape, strides, x
+            raise TypeError(f"{name} must hold {dtype} numbers") from None
+        if dtype == "int32" and list(numbers) != list(x):
+            raise ValueError(f"{name}: a number that int32 does not hold")
+        return ctypes.addressof(numbers), shape, strides, numbers
     if isinstance(x, ctypes.Array):
         if x._type_ is not _C_TYPES[dtype]:
             raise TypeError(f"{name} must be an array of {dtype}")
@@ -655,7 +657,7 @@ def _derive(params, name, shape, strides, fields):
     if name in ("cu_seqlens_q", "cu_seqlens_k"):
         default("num_seqs", shape[0] - 1)
     elif name == "page_table" and len(shape) == 1:
-        if not fields.get("max_pages"):
+        if fields.get("max_pages") is None:
             raise ValueError("page_table has one axis: give it two, [sequences, pages], or max_pages=")
     elif name == "page_table" and len(shape) == 2:
         default("max_pages", shape[1])
@@ -672,11 +674,11 @@ def _option(name, x, stream, output=False):
     return None if x is None else _argument(name, x, "BHSD", None, output, stream)
 
 
-def _lse_tensor(x, stream, output=True):
+def _lse_tensor(x, stream, name="lse", output=True):
     """An LSE array [B, H, S], [B, H, S, 1], or packed [H, T], as [B, H, S, 1]."""
     if x is None or isinstance(x, Tensor):
         return x
-    t = _option("lse", x, stream, output)
+    t = _option(name, x, stream, output)
     if len(getattr(x, "shape", t.shape)) in (2, 3):
         t.shape[:] = list(t.shape[1:]) + [1]
         t.stride[:] = list(t.stride[1:]) + [0]
@@ -772,7 +774,7 @@ def _bind_merge(name, o_parts, lse_parts, out=None, lse=None, *, layout="BHSD", 
     owners = []
     for i in range(n):
         to = _argument(f"o_parts[{i}]", o_parts[i], layout, dtype, False, stream)
-        tl = _lse_tensor(lse_parts[i], stream, False)
+        tl = _lse_tensor(lse_parts[i], stream, f"lse_parts[{i}]", False)
         to_parts[i], tl_parts[i] = to, tl
         owners += [to.owner, tl.owner]
     first = to_parts[0] if n else Tensor()

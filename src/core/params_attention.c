@@ -128,7 +128,8 @@ static int32_t read_keys(struct problem *p, const qattn_attn_params *a, int64_t 
                       " without page_table: set it, or leave them 0", a->max_pages, a->page_table_stride);
         if (!p->cu_seqlens_k)
             QATTN_TRY(qattn__tensor_extent(&p->k, "k", 0, p->n,
-                                           p->cu_seqlens_q ? "params.num_seqs" : "the number of sequences"));
+                                           p->cu_seqlens_q ? "the number of sequences, params.num_seqs"
+                                                           : "the number of sequences"));
     }
     *full = p->cap_k;
     if (a->page_table && p->num_pages == 0)

@@ -3,9 +3,9 @@
 
 /*
  * The reference: every operation exactly as its formula, in double, one row at a time, on any dtype, stride and
- * feature. Slow on purpose. It is the last row of the table, tested like every other (tests/attn_oracle.c, check_gemm.c,
- * check_merge.c), and what the bench, the fuzzer and the tests on published and large problems compare with. Read
- * ref_attention.c first.
+ * feature. Slow on purpose. It is the last row of the table, tested like every other (tests/attn_oracle.c,
+ * check_gemm.c, check_merge.c), and what the bench, the fuzzer and the tests on published and large problems compare
+ * with. Read ref_attention.c first.
  *
  *   ref_attention.c   O = softmax(scale Q K^T + masks) V        (Vaswani et al. 2017, section 3.2.1)
  *   ref_softmax.c     what happens between Q K^T and softmax, and the softmax itself

@@ -14,10 +14,12 @@ static struct gemm_operand operand_of(const struct view *t, int row_axis)
                                   .row = t->stride[row_axis], .k = t->stride[5 - row_axis], .dtype = t->dtype };
 }
 
-struct gemm_args qattn__gemm_args(const struct view *a, const struct view *b, int b_row_axis, const struct view *c)
+/* Axis b_row_axis of b is that of C's columns; every head of C has one of b's. */
+static struct gemm_args args_of(const struct view *a, const struct view *b, int b_row_axis, const struct view *c)
 {
     return (struct gemm_args){
         .batch = c->shape[0], .heads = c->shape[1], .m = c->shape[2], .n = c->shape[3], .k = a->shape[3],
+        .b_head_div = 1,
         .a = operand_of(a, 2), .b = operand_of(b, b_row_axis), .c = c->data,
         .c_batch = c->stride[0], .c_head = c->stride[1], .c_row = c->stride[2], .c_column = c->stride[3],
         .c_dtype = c->dtype, .c_itemsize = c->itemsize, .alpha = 1.0f, .range = RANGE_ALL,
@@ -26,10 +28,20 @@ struct gemm_args qattn__gemm_args(const struct view *a, const struct view *b, in
 
 struct gemm_args qattn__matmul_args(const struct problem *p)
 {
-    struct gemm_args args = qattn__gemm_args(&p->a, &p->b, p->op == OP_MATMUL_NT ? 2 : 3, &p->c);
+    struct gemm_args args = args_of(&p->a, &p->b, p->op == OP_MATMUL_NT ? 2 : 3, &p->c);
     args.b_head_div = p->b_head_div;
     args.alpha = p->alpha;
     args.beta = p->beta;
+    return args;
+}
+
+struct gemm_args qattn__attention_args(const struct problem *p, const struct view *a, const struct view *b,
+                                       int b_row_axis, const struct view *c, enum gemm_range range)
+{
+    struct gemm_args args = args_of(a, b, b_row_axis, c);
+    args.m = p->cap_q;
+    args.b_head_div = p->group;
+    args.range = range;
     return args;
 }
 

@@ -53,10 +53,11 @@ bool qattn__gemm_has_vectors(const struct gemm_operand *t, bool along_k, int64_t
 /* Whether lines of B's tile should run along k: what can be copied 16 bytes at a time, else what lies closer. */
 bool qattn__gemm_runs_along_k(const struct gemm_operand *b, int64_t n, int64_t k);
 
-/* C = A B of whole views: shapes, strides, types. Axis b_row_axis of b, 2 or 3, is that of C's columns. */
-struct gemm_args qattn__gemm_args(const struct view *a, const struct view *b, int b_row_axis, const struct view *c);
-/* The same for matmul and matmul_nt. */
+/* The arguments of matmul and matmul_nt. */
 struct gemm_args qattn__matmul_args(const struct problem *p);
+/* C = A B of attention: queries' rows up to cap_q. Axis b_row_axis of b, 2 or 3, is that of C's columns. */
+struct gemm_args qattn__attention_args(const struct problem *p, const struct view *a, const struct view *b,
+                                       int b_row_axis, const struct view *c, enum gemm_range range);
 /* Fills in tiles of that size, and work. */
 int32_t qattn__gemm_count(struct gemm_args *args, int64_t rows, int64_t columns);
 

@@ -95,31 +95,20 @@ static int32_t widen_inputs(const struct gqa_call *c, qattn_stream stream)
     return QATTN_OK;
 }
 
-/* Rows above cap_q do not exist. */
-static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b, int b_row_axis,
-                                const struct view *c, enum gemm_range range)
-{
-    struct gemm_args args = qattn__gemm_args(a, b, b_row_axis, c);
-    args.m = p->cap_q;
-    args.b_head_div = p->group;
-    args.range = range;
-    return args;
-}
-
 int32_t qattn__simt_gqa(const struct problem *p, qattn_stream stream)
 {
     const struct gqa_call c = plan_call(p);
     const bool all_scores = p->scores.dtype && p->scores_stage < 2;
     QATTN_TRY(widen_inputs(&c, stream));
 
-    struct gemm_args scores = product(p, &c.q, &c.k, 2, &c.s, all_scores ? RANGE_ALL : RANGE_SCORES);
+    struct gemm_args scores = qattn__attention_args(p, &c.q, &c.k, 2, &c.s, all_scores ? RANGE_ALL : RANGE_SCORES);
     QATTN_TRY(qattn__simt_gemm(&scores, p, stream));
 
     struct softmax_simt_args softmax = { .x = c.s, .y = c.s, .keys = p->cap_k, .marked = 1, .scores = p->scores,
                                          .factors = (float *)(void *)c.factors.data };
     QATTN_TRY(qattn__simt_softmax_rows(&softmax, p, stream));
 
-    struct gemm_args values = product(p, &c.s, &c.v, 3, &p->o, RANGE_VALUES);
+    struct gemm_args values = qattn__attention_args(p, &c.s, &c.v, 3, &p->o, RANGE_VALUES);
     values.factors = softmax.factors;
     return qattn__simt_gemm(&values, p, stream);
 }

@@ -10,8 +10,9 @@ enum { MAX_SPLITS = 256, MAX_WAVES = 8, FULL_WAVES = 4 };
 /* Blocks of one size: how many find a place at once, and their key groups. */
 struct blocks { uint32_t warps, slots, groups_log2; };
 
-/* A step, one unit for each key group of `blocks` blocks, takes what reading takes that is asked for when the one before
- * it is there, and longer when more than half of the places are taken, until with all of them it is the memory's time. */
+/* A step, one unit for each key group of `blocks` blocks, takes what reading takes that is asked for when the one
+ * before it is there, and longer when more than half of the places are taken, until with all of them it is the memory's
+ * time. */
 static uint32_t step_of(const struct blocks *of, uint32_t blocks)
 {
     const uint32_t half = of->slots / 2;

@@ -35,7 +35,7 @@
  * them even, and a general one for all the rest; plain and general at the others.
  *
  * Non-finite V (docs/numerics.md): O of the whole item is tested once, at its end. Only where it holds NaN or infinity
- * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. An even item is written
+ * the item is done again, testing every tile of V (f80_expel): masks cost nothing for it. A plain item is written
  * before its block votes on that, and then once more.
  *
  * Bits: a row's result is a function of its own query, keys and positions. Key tiles start at multiples of BN; a
@@ -579,7 +579,7 @@ __device__ __forceinline__ void f80_start_near(const struct flash_sm80_args *a, 
  * waits for instructions. */
 template <class C>
 __device__ __forceinline__ void f80_even_item(const struct flash_sm80_args *a, const struct problem *p,
-                                               struct f80_shared *sh, char *memory)
+                                              struct f80_shared *sh, char *memory)
 {
     struct f80_work w;
     if (C::PLAIN && a->alike) {

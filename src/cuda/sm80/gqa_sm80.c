@@ -89,17 +89,6 @@ static struct view scores_view(const struct problem *p, const struct gqa_sm80_pl
                           .itemsize = itemsize };
 }
 
-/* Rows above cap_q do not exist. */
-static struct gemm_args product(const struct problem *p, const struct view *a, const struct view *b, int b_row_axis,
-                                const struct view *c, enum gemm_range range)
-{
-    struct gemm_args args = qattn__gemm_args(a, b, b_row_axis, c);
-    args.m = p->cap_q;
-    args.b_head_div = p->group;
-    args.range = range;
-    return args;
-}
-
 int32_t qattn__sm80_gqa(const struct problem *p, qattn_stream stream)
 {
     const struct gqa_sm80_plan plan = plan_call(p);
@@ -108,14 +97,14 @@ int32_t qattn__sm80_gqa(const struct problem *p, qattn_stream stream)
     const struct view s = scores_view(p, &plan, QATTN_DTYPE_F32), probabilities = scores_view(p, &plan, p->v.dtype);
     float *const factors = (float *)(void *)(p->workspace + plan.scores);
 
-    struct gemm_args scores = product(p, &p->q, &p->k, 2, &s, all_scores ? RANGE_ALL : RANGE_SCORES);
+    struct gemm_args scores = qattn__attention_args(p, &p->q, &p->k, 2, &s, all_scores ? RANGE_ALL : RANGE_SCORES);
     QATTN_TRY(qattn__sm80_gemm(&scores, p, stream));
 
     struct softmax_simt_args softmax = { .x = s, .y = probabilities, .keys = p->cap_k, .marked = 1, .scores = p->scores,
                                          .factors = factors };
     QATTN_TRY(qattn__simt_softmax_rows(&softmax, p, stream));
 
-    struct gemm_args values = product(p, &probabilities, &p->v, 3, &p->o, RANGE_VALUES);
+    struct gemm_args values = qattn__attention_args(p, &probabilities, &p->v, 3, &p->o, RANGE_VALUES);
     values.factors = factors;
     return qattn__sm80_gemm(&values, p, stream);
 }
