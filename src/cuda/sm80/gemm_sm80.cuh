@@ -19,6 +19,9 @@
  * element into the same tiles: same bits, less speed. matmul and matmul_nt differ in which stride
  * of B walks with k, and nothing else.
  *
+ * At the end C goes through the stages' memory, each warp's 64 x 64: as whole rows, or, past the
+ * last column, with other strides or beta, in f32 and in loops.
+ *
  * 3xTF32: x = hi + lo, both TF32; lo hi + hi lo, then hi hi are added: what is left out is 2^-22 of a product.
  *
  * For attention (gqa_forward) two ranges are cut: RANGE_SCORES leaves out tiles of S that no row
@@ -309,48 +312,97 @@ __device__ __forceinline__ float gemm_scaled(bool attention, float value, float 
     return attention ? __fadd_rn(value, 0.0f) : value;
 }
 
-__device__ __forceinline__ void gemm_store_one(const struct gemm_args *a, char *to, float value, float scale)
+/* The warp's place for its 64 x 64 results; lines are 8 elements longer than that, against conflicts of banks. */
+enum { GEMM_WARP = 64, GEMM_PITCH = GEMM_WARP + 8, GEMM_PLACE_BYTES = GEMM_WARP * GEMM_PITCH * 4 };
+static_assert(GEMM_SM80_THREADS / 32 * GEMM_PLACE_BYTES <= GEMM_SM80_SHARED, "results lie where the stages were");
+
+__device__ __forceinline__ char *gemm_staging(void)
 {
-    value = gemm_scaled(a->factors, value, scale);
-    if (a->beta != 0.0f)
-        value = __fmaf_rn(a->beta, load_any(to, a->c_dtype), value);
-    store_any(to, a->c_dtype, value);
+    extern __shared__ __align__(128) char gemm_shared[];
+    return gemm_shared + (threadIdx.x >> 5) * GEMM_PLACE_BYTES;
 }
 
-/* The warp's 64 x 64 results through shared memory, so that whole rows leave 16 bytes a lane. The
- * rows there are 8 elements longer than their 64, against conflicts of banks. */
+/* The warp's 64 x 64 results to its place, `size` bytes each: 4, f32, or 2, C's own type. */
 template <int kind>
-__device__ __forceinline__ void gemm_write_rows(const struct gemm_args *a, char *c, int64_t row, int64_t column,
-                                                const float *scales, float (*sum)[8][4])
+__device__ __forceinline__ void gemm_stage(const struct gemm_args *a, int size, const float *scales, float (*sum)[8][4])
 {
     typedef typename gemm_element<kind>::type type;
-    const int l = threadIdx.x & 31, size = a->c_itemsize, pitch = 72 * size, pieces = 4 * size;
-    extern __shared__ __align__(128) char gemm_shared[];
-    char *const tile = gemm_shared + (threadIdx.x >> 5) * 64 * 72 * 4;
-    char *const own = tile + l / 4 * pitch + l % 4 * 2 * size;
+    const int l = threadIdx.x & 31;
+    char *const own = gemm_staging() + l / 4 * GEMM_PITCH * size + l % 4 * 2 * size;
 #pragma unroll
     for (int x = 0; x < 64; x++) {                   /* two neighbours each: rows 8 (x / 8).., columns 8 (x % 8).. */
         const float *const two = &sum[x / 16][x % 8][x / 8 % 2 * 2];
         const float low = gemm_scaled(a->factors, two[0], scales[x / 8]);
         const float high = gemm_scaled(a->factors, two[1], scales[x / 8]);
         if (gemm_shape<kind>::f32 || size == 4)
-            *(float2 *)(own + x / 8 * 8 * 72 * 4 + x % 8 * 32) = make_float2(low, high);
+            *(float2 *)(own + x / 8 * 8 * GEMM_PITCH * 4 + x % 8 * 32) = make_float2(low, high);
         else if constexpr (!gemm_shape<kind>::f32)
-            *(uint32_t *)(own + x / 8 * 8 * 72 * 2 + x % 8 * 16) = pack_16<type>(low, high);
+            *(uint32_t *)(own + x / 8 * 8 * GEMM_PITCH * 2 + x % 8 * 16) = pack_16<type>(low, high);
     }
     __syncwarp();
+}
+
+/* From there to C in whole rows, 16 bytes a lane. */
+__device__ __forceinline__ void gemm_store_rows(const struct gemm_args *a, char *c, int64_t row, int64_t column)
+{
+    const int l = threadIdx.x & 31, size = a->c_itemsize, pitch = GEMM_PITCH * size, pieces = 4 * size;
     const int first = l / pieces, rows = 32 / pieces, piece = l % pieces * 16;
     char *to = c + ((row + first) * a->c_row + column) * size + piece;
-    const char *from = tile + first * pitch + piece;
+    const char *from = gemm_staging() + first * pitch + piece;
     const int64_t step = rows * a->c_row * size;
-    const int there = (int)min(a->m - row, (int64_t)64);
+    const int there = (int)min(a->m - row, (int64_t)GEMM_WARP);
 #pragma unroll 8
-    for (int r = first; r < 64; r += rows) {
+    for (int r = first; r < GEMM_WARP; r += rows) {
         if (r < there)
             *(uint4 *)to = *(const uint4 *)from;
         to += step;
         from += rows * pitch;
     }
+}
+
+/* beta C, of type T, to the warp's place, which holds f32. The same lane stores an element to C: no barrier between. */
+template <class T>
+__device__ __forceinline__ void gemm_add_c(const struct gemm_args *a, const T *c, bool by_row, int there, int wide)
+{
+    float *const to = (float *)gemm_staging();
+#pragma unroll 1
+    for (int first = threadIdx.x & 31; first < GEMM_WARP * GEMM_WARP; first += 8 * 32) {
+        T old[8];
+#pragma unroll
+        for (int y = 0; y < 16; y++) {               /* all loads before the first use */
+            const int slow = (first + y % 8 * 32) / GEMM_WARP, fast = (first + y % 8 * 32) % GEMM_WARP;
+            const int m = by_row ? slow : fast, n = by_row ? fast : slow;
+            if (m >= there || n >= wide)
+                continue;
+            if (y < 8)
+                old[y % 8] = c[m * a->c_row + n * a->c_column];
+            else
+                to[m * GEMM_PITCH + n] = __fmaf_rn(a->beta, widen(old[y % 8], 0), to[m * GEMM_PITCH + n]);
+        }
+    }
+}
+
+/* From there, in f32, to C of any type and strides, one by one. Lanes run along what lies closer in memory, or, of a
+ * narrow piece, along its longer side. */
+__device__ __forceinline__ void gemm_store_each(const struct gemm_args *a, char *c, int64_t row, int64_t column)
+{
+    const float *const from = (const float *)gemm_staging();
+    const int there = (int)min(a->m - row, (int64_t)GEMM_WARP), wide = (int)min(a->n - column, (int64_t)GEMM_WARP);
+    const bool by_row = min(there, wide) < 32 ? there <= wide : llabs(a->c_column) <= llabs(a->c_row);
+    const int lane = threadIdx.x & 31, across = by_row ? 1 : 32;
+    c += (row * a->c_row + column * a->c_column) * a->c_itemsize;
+    if (a->beta != 0.0f) {
+        switch (a->c_dtype) {
+        case QATTN_DTYPE_F32: gemm_add_c(a, (const float *)c, by_row, there, wide); break;
+        case QATTN_DTYPE_F16: gemm_add_c(a, (const __half *)c, by_row, there, wide); break;
+        default:              gemm_add_c(a, (const __nv_bfloat16 *)c, by_row, there, wide); break;
+        }
+    }
+#pragma unroll 2
+    for (int m = lane % across; m < there; m += across)
+#pragma unroll 2
+        for (int n = lane / across; n < wide; n += 32 / across)
+            store_any(c + (m * a->c_row + n * a->c_column) * a->c_itemsize, a->c_dtype, from[m * GEMM_PITCH + n]);
 }
 
 template <int kind>
@@ -368,24 +420,12 @@ __device__ __forceinline__ void gemm_write(const struct gemm_args *a, const stru
         if (a->factors)
             scales[x] = m < a->m ? fabsf(a->factors[(w->batch * a->heads + w->head) * a->m + m]) : 0.0f;
     }
-    if (a->c_vectors && column + 64 <= a->n) {
-        gemm_write_rows<kind>(a, c, row, column, scales, sum);
-        return;
-    }
-#pragma unroll
-    for (int x = 0; x < 8; x++) {
-        const int64_t m = row + 8 * x + l / 4, n0 = column + l % 4 * 2;
-        char *const at = c + (m * a->c_row + n0 * a->c_column) * a->c_itemsize;
-        if (m >= a->m)
-            continue;
-#pragma unroll
-        for (int y = 0; y < 16; y++) {
-            const int64_t n = y / 2 * 8 + y % 2;
-            if (n0 + n < a->n)
-                gemm_store_one(a, at + n * a->c_column * a->c_itemsize, sum[x / 2][y / 2][x % 2 * 2 + y % 2],
-                               scales[x]);
-        }
-    }
+    const bool rows = a->c_vectors && column + GEMM_WARP <= a->n;
+    gemm_stage<kind>(a, rows ? a->c_itemsize : 4, scales, sum);
+    if (rows)
+        gemm_store_rows(a, c, row, column);
+    else
+        gemm_store_each(a, c, row, column);
 }
 
 /* ---------------------------------------------------------------- kernel */
