@@ -296,6 +296,18 @@ static int32_t make_plan(const struct problem *p, bool beside_decode, struct pla
     return QATTN_OK;
 }
 
+/* The fastest way out that O's type and strides allow, or, with splits, its parts: the workspace begins with them, at a
+ * multiple of 256 bytes. */
+static enum flash_sm80_out way_out(const struct problem *p, int32_t num_splits)
+{
+    const bool split = num_splits > 1, vectors = !split && rows_of_16_bytes(&p->o);
+    if (!split && p->o.dtype == p->q.dtype)
+        return vectors && p->dv % 8 == 0 ? FLASH_SM80_OUT_ROWS : FLASH_SM80_OUT_ANY_ROWS;
+    if (p->dv % 2 == 0 && (split || (vectors && p->o.dtype == QATTN_DTYPE_F32)))
+        return FLASH_SM80_OUT_PAIRS;
+    return FLASH_SM80_OUT_EACH;
+}
+
 /* The kernel's arguments; there is work. `parts`: of splits, laid out and brought together as cuda.simt does. */
 static void set_args(const struct problem *p, bool beside_decode, const struct plan *plan,
                      const struct flash_simt_args *parts, struct flash_sm80_args *a)
@@ -307,7 +319,7 @@ static void set_args(const struct problem *p, bool beside_decode, const struct p
         .tiles = (int32_t)blocks_of(p->cap_q * p->group, plan->kernel.rows), .num_splits = plan->num_splits,
         .by_group = divisor_of(p->group), .terms = has_terms(p), .stage = plan->stage,
         .q_vector = rows_of_16_bytes(&p->q), .kv_vector = rows_of_16_bytes(&p->k) && rows_of_16_bytes(&p->v),
-        .o_vector = plan->num_splits == 1 && rows_of_16_bytes(&p->o) && p->o.dtype == p->q.dtype && p->dv % 8 == 0,
+        .out = way_out(p, plan->num_splits),
         .huge = p->o.dtype == QATTN_DTYPE_F32 ? -1.0f : 65536.0f,
     };
     order_items(p, a);

@@ -44,7 +44,7 @@
  * Read in this order: flash_tile.cuh (struct f80: the sizes W, MB, BM, BN; the two products and the softmax of a tile),
  * flash_even.cuh (its loop over key tiles; the general one is f80_pass below), flash_rows.cuh and flash_item.cuh (which
  * rows and keys an item has; which item a block does: f80_padded_work and f80_packed_work below), flash_load.cuh and
- * flash_memory.cuh (copies), flash_terms.cuh (scores beyond a scale).
+ * flash_memory.cuh (copies), flash_terms.cuh (scores beyond a scale), flash_store.cuh (the end of an item).
  *
  * Limit (H200): mma.sync reaches about 2750 operations a cycle and multiprocessor, and this kernel with two warps a
  * scheduler about 60 % of that: see docs/notes/cuda_sm80.md.
@@ -52,9 +52,9 @@
 #ifndef QATTN_CUDA_FLASH_SM80_CUH
 #define QATTN_CUDA_FLASH_SM80_CUH
 
-#include "cuda/simt/flash_close.cuh"
 #include "cuda/sm80/flash_even.cuh"
 #include "cuda/sm80/flash_memory.cuh"
+#include "cuda/sm80/flash_store.cuh"
 
 /* Width, blocks of 16 rows of a warp, warps, keys of a tile, pieces of Q in registers, blocks a multiprocessor. */
 #define F80_TILE_64        64, 2, 4, 64, 0, 2
@@ -264,158 +264,6 @@ __device__ __forceinline__ void f80_describe(const struct flash_sm80_args *a, co
     item->last = last;
 }
 
-/* Closes the thread's rows: factors of O, LSE or the split's maximum and sum. Lane c of the four of a row does row x
- * = c. */
-template <class C>
-__device__ __forceinline__ void f80_close(const struct flash_sm80_args *a, const struct problem *p,
-                                          const struct f80_item *item, int first_row, const float (&m)[2 * C::MB],
-                                          const float (&l)[2 * C::MB], float (&factors)[2 * C::MB])
-{
-    const int lane = threadIdx.x & 31, c = lane & (2 * C::MB - 1);
-    float max = 0.0f, sum = 0.0f;
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        const float all = lanes_sum<4>(l[x]);
-        max = c == x ? m[x] : max;
-        sum = c == x ? all : sum;
-    }
-    const float lowered = C::BF16 ? 1.0f : 0x1p-10f; /* f80_lift */
-    max *= a->unit;
-    sum *= lowered;
-    if (max == minus_infinity() && sum > 0.0f) /* all scores became -inf as they were scaled: hidden */
-        sum = 0.0f;
-    const bool empty = sum == 0.0f; /* then a descale may be anything */
-    const int r = first_row + 8 * c + (lane >> 2);
-    const struct f80_row row = f80_row_of(item->rows, r);
-    const bool there = r < item->rows_written && (lane & 3) < 2 * C::MB, dead = r >= item->queries;
-    float factor = 0.0f, lse;
-    if (a->parts_o) {
-        const int64_t part =
-            item->split * a->part_rows + (item->q_batch * p->q.shape[2] + item->q_row + row.i) * p->hq + row.h;
-        if (there) {
-            a->parts_ml[2 * part] = dead ? minus_infinity() : max;
-            a->parts_ml[2 * part + 1] = dead ? 0.0f : sum;
-        }
-        factor = lowered * item->v_descale;
-    } else {
-        flash_close(p, row.h, dead, max, sum, &factor, &lse);
-        factor *= lowered * item->v_descale;
-        if (there && p->lse.dtype)
-            *(float *)view_at(&p->lse, item->q_batch, row.h, item->q_row + row.i, 0) = lse;
-    }
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++)
-        factors[x] = __shfl_sync(0xFFFFFFFFu, dead || empty ? 0.0f : factor, (lane & ~3) + x);
-}
-
-/* O of the thread's rows, element by element: parts of splits, f32, or rows that are not 16 bytes apart. */
-template <class C>
-__device__ __forceinline__ void f80_store_each(const struct flash_sm80_args *a, const struct problem *p,
-                                               const struct f80_item *item, int first_row,
-                                               const float (&o)[C::MB][C::W / 8][4], const float (&factors)[2 * C::MB])
-{
-    const int lane = threadIdx.x & 31;
-    const int32_t dtype = a->parts_o ? QATTN_DTYPE_F32 : p->o.dtype;
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        const int r = first_row + 8 * x + (lane >> 2);
-        const struct f80_row row = f80_row_of(item->rows, r);
-        if (r >= item->rows_written)
-            continue;
-        char *out;
-        int64_t step;
-        if (a->parts_o) {
-            const int64_t part =
-                item->split * a->part_rows + (item->q_batch * p->q.shape[2] + item->q_row + row.i) * p->hq + row.h;
-            out = (char *)(a->parts_o + part * p->dv);
-            step = 4;
-        } else {
-            out = view_at(&p->o, item->q_batch, row.h, item->q_row + row.i, 0);
-            step = p->o.stride[3] * p->o.itemsize;
-        }
-        const bool dead = r >= item->queries;
-        out += 2 * (lane & 3) * step;
-#pragma unroll
-        for (int nb = 0; nb < C::W / 8; nb++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                if (8 * nb + 2 * (lane & 3) + e < p->dv)
-                    store_any(out, dtype, flash_result(dead, o[x >> 1][nb][2 * (x & 1) + e], factors[x]));
-                out += e == 0 ? step : 7 * step;
-            }
-    }
-}
-
-/* O in 16 bits to the warp's own rows of Q, which have served. */
-template <class C>
-__device__ __forceinline__ void f80_stage_o(const struct f80_item *item, int first_row,
-                                            const float (&o)[C::MB][C::W / 8][4], const float (&factors)[2 * C::MB],
-                                            char *staging)
-{
-    typedef typename C::type T;
-    const int lane = threadIdx.x & 31;
-#pragma unroll
-    for (int x = 0; x < 2 * C::MB; x++) {
-        const int r = first_row + 8 * x + (lane >> 2);
-        const bool dead = r >= item->queries;    /* its O may be NaN: such rows see what the last query sees */
-#pragma unroll
-        for (int nb = 0; nb < C::W / 8; nb++)
-            *(uint32_t *)(staging + f80_swizzle<C>(r, nb) + 4 * (lane & 3)) =
-                dead ? 0 : pack_16<T>(__fmaf_rn(o[x >> 1][nb][2 * (x & 1)], factors[x], 0.0f),
-                                      __fmaf_rn(o[x >> 1][nb][2 * (x & 1) + 1], factors[x], 0.0f));
-    }
-}
-
-/* From there to O, 16 bytes at a time. */
-template <class C>
-__device__ __forceinline__ void f80_store_rows(const struct problem *p, const struct f80_item *item, int first_row,
-                                               const char *staging)
-{
-    typedef f80_walk<C> walk;
-    const int lane = threadIdx.x & 31, chunk = lane % C::CHUNKS, r0 = lane / C::CHUNKS;
-    const int left = C::EVEN || chunk * 8 < p->dv ? item->rows_written - first_row - r0 : 0;
-    const int64_t i_stride = 2 * p->o.stride[2], h_stride = 2 * p->o.stride[1];
-    char *out = p->o.data + 2 * (item->q_batch * p->o.stride[0] + item->q_row * p->o.stride[2] + 8 * chunk);
-    staging += first_row * C::ROW_BYTES;
-    if (item->rows.group.by == 1) {
-        out += (item->rows.i0 + first_row + r0) * i_stride + item->rows.h0 * h_stride;
-#pragma unroll
-        for (int i = 0; i < walk::PASSES; i++) {
-            if (i * walk::STEP < left)
-                *(uint4 *)out = *(const uint4 *)(staging + f80_walk_at<C>(chunk, r0, i));
-            out += walk::STEP * i_stride;
-        }
-        return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < walk::PASSES; i++) {
-        const struct f80_row row = f80_row_of(item->rows, first_row + r0 + i * walk::STEP);
-        if (i * walk::STEP < left)
-            *(uint4 *)(out + row.i * i_stride + row.h * h_stride) =
-                *(const uint4 *)(staging + f80_walk_at<C>(chunk, r0, i));
-    }
-}
-
-/* Closes the warp's rows and writes them, through its rows of Q, which have served. */
-template <class C>
-__device__ __forceinline__ void f80_write(const struct flash_sm80_args *a, const struct problem *p,
-                                          const struct f80_item *item, char *memory,
-                                          const float (&o)[C::MB][C::W / 8][4], const float (&m)[2 * C::MB],
-                                          const float (&l)[2 * C::MB])
-{
-    const int first_row = (f80_thread() >> 5) * 16 * C::MB;
-    float factors[2 * C::MB];
-    f80_close<C>(a, p, item, first_row, m, l, factors);
-    if (a->o_vector) {
-        __syncwarp(); /* Q is read, and where there was no key it has come */
-        f80_stage_o<C>(item, first_row, o, factors, memory);
-        __syncwarp();
-        f80_store_rows<C>(p, item, first_row, memory);
-    } else {
-        f80_store_each<C>(a, p, item, first_row, o, factors);
-    }
-}
-
 /* One pass over the keys of an item, whose Q and first key tile are on their way to shared memory. CAREFUL: V may hold
  * NaN or infinity that some row must not see, or bias may hide a score that is. */
 template <class C>
@@ -529,7 +377,7 @@ __device__ __forceinline__ void f80_mend(const struct flash_sm80_args *a, const 
     }
 }
 
-/* The item is done and written again. O has gone through the rows of Q. */
+/* The item is done and written again. O may have gone through the rows of Q. */
 template <class C>
 __device__ __noinline__ void f80_write_again(const struct flash_sm80_args *a, const struct problem *p,
                                              const struct f80_item *item, int4 *bounds, char *memory)
@@ -538,7 +386,7 @@ __device__ __noinline__ void f80_write_again(const struct flash_sm80_args *a, co
     f80_load_q<C>(a, p, item->q_from, item->rows, item->queries, memory);
     cp_async_commit();
     f80_pass_again<C>(a, p, item, bounds, memory, &sums);
-    f80_write<C>(a, p, item, memory, sums.o, sums.m, sums.l);
+    f80_write<f80_careful<C>>(a, p, item, memory, sums.o, sums.m, sums.l);
 }
 
 /* Some element of O is NaN or infinite. */

@@ -49,6 +49,11 @@ QATTN_HD static inline struct f80_sequence f80_sequence_of(const struct problem 
     return x;
 }
 
+/* How O leaves. ROWS, ANY_ROWS: in Q's type, through shared memory, 16 bytes at a time; or, with other strides, one by
+ * one. PAIRS: f32 in aligned rows, and parts of splits, Dv even, two neighbours at a time. EACH: all else, in f32
+ * through shared memory, one by one. */
+enum flash_sm80_out { FLASH_SM80_OUT_ROWS, FLASH_SM80_OUT_ANY_ROWS, FLASH_SM80_OUT_PAIRS, FLASH_SM80_OUT_EACH };
+
 struct flash_sm80_args {
     int64_t part_rows;                /* rows of one split's part: B * Sq * Hq of q */
     float *parts_o;                   /* [num_splits][part_rows][Dv], not normalised; NULL: write O and LSE at once */
@@ -66,7 +71,8 @@ struct flash_sm80_args {
     int32_t terms;                         /* scores need more than a scale */
     int32_t scaled;                        /* the kernel multiplies them by it */
     int32_t stage;                         /* enum flash_sm80_stage */
-    int32_t q_vector, kv_vector, o_vector; /* rows of q, of k and v, of o can be moved 16 bytes at a time */
+    int32_t q_vector, kv_vector;           /* rows of q, of k and v can be moved 16 bytes at a time */
+    int32_t out;                           /* enum flash_sm80_out */
     float unit, huge;                      /* a score is the kernel's times unit; huge: f80_is_huge */
     int32_t near;                          /* all lengths and positions are below FLASH_SM80_SMALL */
     int32_t alike;                         /* and all sequences are this one, but for the batches' numbers; group 1 */
