@@ -63,4 +63,28 @@ __device__ __forceinline__ float score_terms(const struct problem *p, const stru
     return s;
 }
 
+/* score_terms in two steps, so that a kernel with many scores can issue many loads before their first use (where there
+ * are few, score_terms takes fewer instructions). First what keep and bias say of key j: -inf, its bias, or 0. */
+__device__ __forceinline__ float score_load(const struct problem *p, const struct score_row *row, int64_t j)
+{
+    if (p->keep.dtype && p->keep.data[row->keep + j * p->keep.stride[3]] == 0)
+        return minus_infinity();
+    if (!p->bias.dtype)
+        return 0.0f;
+    return load_any(p->bias.data + (row->bias + j * p->bias.stride[3]) * p->bias.itemsize, p->bias.dtype);
+}
+
+/* Then what that and ALiBi make of a score. Hidden pairs may be given -inf for it: then nothing of the row is read. */
+__device__ __forceinline__ float score_add(const struct problem *p, const struct score_row *row, int64_t j, float s,
+                                           float loaded)
+{
+    if (loaded == minus_infinity())
+        return loaded;
+    if (p->bias.dtype)
+        s = __fadd_rn(s, loaded);
+    if (p->alibi_slopes)
+        s = __fsub_rn(s, __fmul_rn(row->slope, (float)fabs(row->pos - (double)j)));
+    return s;
+}
+
 #endif

@@ -432,6 +432,19 @@ __device__ __forceinline__ void ff_fold(struct ff_spans *spans, const float *m, 
     }
 }
 
+/* Four neighbours of a row of O at `to`, of which `left` exist. fours: 16 bytes at once. */
+__device__ __forceinline__ void ff_store_four(float *to, int64_t stride, int left, bool fours, const float *value)
+{
+    if (fours && left >= 4) {
+        *(float4 *)to = make_float4(value[0], value[1], value[2], value[3]);
+        return;
+    }
+#pragma unroll
+    for (int x = 0; x < 4; x++)
+        if (x < left)
+            to[x * stride] = value[x];
+}
+
 /* Writes O and LSE of the thread's rows, or the split's part of them. m: final maxima. Row sums go
  * through sh->half. */
 __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const struct problem *p, ff_shared *sh,
@@ -468,7 +481,7 @@ __device__ __forceinline__ void ff_finish(const struct flash_simt_args *a, const
 #pragma unroll
         for (int x = 0; x < 2; x++) {
             const int column = at.column + 32 * x;
-            fs_store_four(out + column * stride, stride, (int)p->dv - column, split ? p->dv % 4 == 0 : a->o_fours,
+            ff_store_four(out + column * stride, stride, (int)p->dv - column, split ? p->dv % 4 == 0 : a->o_fours,
                           value + 4 * x);
         }
         if (split && leader) {

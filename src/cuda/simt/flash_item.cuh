@@ -92,19 +92,6 @@ __device__ __forceinline__ void fs_place_key(const struct problem *p, const stru
     *v_at = batch * p->v.stride[0] + kv_head * p->v.stride[1] + row * p->v.stride[2];
 }
 
-/* Four neighbours of a row of O at `to`, of which `left` exist. fours: 16 bytes at once. */
-__device__ __forceinline__ void fs_store_four(float *to, int64_t stride, int left, bool fours, const float *value)
-{
-    if (fours && left >= 4) {
-        *(float4 *)to = make_float4(value[0], value[1], value[2], value[3]);
-        return;
-    }
-#pragma unroll
-    for (int x = 0; x < 4; x++)
-        if (x < left)
-            to[x * stride] = value[x];
-}
-
 /* The number of the row in the arrays of partial results: its place in q times Hq, plus its head. */
 __device__ __forceinline__ int64_t fs_part_row(const struct problem *p, const struct seq *s, int64_t h, int64_t i)
 {

@@ -42,136 +42,7 @@
 #ifndef QATTN_CUDA_TF32_SM80_CUH
 #define QATTN_CUDA_TF32_SM80_CUH
 
-#include "cuda/common/ptx.cuh"
-#include "cuda/simt/flash_item.cuh"
-#include "cuda/sm80/tf32_args.h"
-
-template <int DV, int W> struct tf32_tile {
-    static constexpr int threads = 32 * W, rows = 16 * W;
-    static constexpr int keys = DV == 128 ? TF32_KEYS_128 : TF32_KEYS_256;
-    static constexpr int key_blocks = keys / 8, key_words = keys / 32;
-    static constexpr int group = DV == 128 ? 8 : 4;    /* blocks of 8 columns a group has */
-    static constexpr int groups = DV / 8 / group;
-    static constexpr int v_pitch = DV + TF32_PAD;
-};
-
-template <int DV, int W> struct tf32_shared : fs_rows<tf32_tile<DV, W>::rows> {
-    static constexpr int keys = tf32_tile<DV, W>::keys;
-    int64_t k_at[2][keys], v_at[2][keys];                 /* of the keys of this tile and the next, with pages */
-    uint32_t bad_q[tf32_tile<DV, W>::rows / 32], bad_k[keys / 32];   /* rows with a bad value (tf32_bad), a bit each */
-    uint32_t bad_v[keys / 32][DV];                        /* the keys of such values of a column */
-};
-
-/* A thread's place in the fragments: rows row and row + 8 of the tile; c and g of ptx.cuh. */
-struct tf32_lane { int row, g, c; };
-
-/* ---------------------------------------------------------------- memory to shared memory */
-
-/* Where the rows of a tile lie: row r at `origin` + r `stride`, for r < `count`; or, where `at` is not
- * NULL, at at[r]. */
-struct tf32_source { const int64_t *at; int64_t origin, stride; int count; };
-
-/* `to` [rows][pitch], columns 0 .. width - 1; zeros up to `padded`, and where there is no row. Warp
- * w brings rows w, w + warps .., lane l the columns from 4 l (fours) or l on. */
-template <int rows, int warps>
-__device__ __forceinline__ void tf32_copy(float *to, int pitch, const struct view *t,
-                                          const struct tf32_source &from, int width, int padded, bool fours)
-{
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, near = fours ? 4 : 1;
-    const float *const base = (const float *)t->data;
-#pragma unroll 1
-    for (int x = near * lane; x < padded; x += 32 * near) {
-        const uint32_t column = shared_address(to + warp * pitch + x);
-        const int left = width - x, bytes = left >= near ? 4 * near : left > 0 ? 4 * left : 0;
-        const int64_t along = fours ? x : x * t->stride[3], step = warps * from.stride;
-        int64_t offset = from.origin + warp * from.stride;
-#pragma unroll
-        for (int i = 0; i < rows / warps; i++, offset += step) {
-            const int64_t here = from.at                         ? from.at[warp + i * warps]
-                                 : warp + i * warps < from.count ? offset
-                                                                 : FS_NOWHERE;
-            const int some = here == FS_NOWHERE ? 0 : bytes;
-            const float *const source = some ? base + here + along : base;
-            if (fours)
-                cp_async_16_zfill(column + i * warps * pitch * 4, source, some);
-            else
-                cp_async_4_zfill(column + i * warps * pitch * 4, source, some);
-        }
-    }
-}
-
-/* From here on a value becomes infinite when it is rounded to TF32; and queries and keys may have scores that overflow,
- * which parts of 3xTF32 would do with both signs. */
-#define TF32_TOO_LARGE   0x1.FFEp127f
-#define TF32_LARGE_SCORE 0x1p59f
-
-/* Bit i: row w + i warps has a value that is not finite, or not below `large`, among those that this thread copied. */
-template <int rows, int warps>
-__device__ __forceinline__ uint32_t tf32_bad(const float *from, int pitch, int padded, bool fours, float large)
-{
-    const int lane = threadIdx.x & 31, near = fours ? 4 : 1;
-    uint32_t bad = 0;
-    from += (threadIdx.x >> 5) * pitch;
-#pragma unroll 1
-    for (int x = near * lane; x < padded; x += 32 * near) {
-        float test[rows / warps];                    /* sums of magnitudes: as large as the largest, or NaN */
-#pragma unroll
-        for (int i = 0; i < rows / warps; i++) {
-            if (fours) {
-                const float4 four = *(const float4 *)(from + i * warps * pitch + x);
-                test[i] = __fadd_rn(__fadd_rn(fabsf(four.x), fabsf(four.y)), __fadd_rn(fabsf(four.z), fabsf(four.w)));
-            } else {
-                test[i] = fabsf(from[i * warps * pitch + x]);
-            }
-        }
-        float any = test[0];
-#pragma unroll
-        for (int i = 1; i < rows / warps; i++)
-            any = __fadd_rn(any, test[i]);
-        if (!(any < large)) {                        /* value by value: how they were copied changes no bits */
-#pragma unroll 1
-            for (int i = 0; i < rows / warps; i++)
-                for (int y = 0; y < near; y++)
-                    bad |= fabsf(from[i * warps * pitch + x + y]) < large ? 0 : 1u << i;
-        }
-    }
-    return bad;
-}
-
-/* From each thread's tf32_bad to the bits of bad rows. All threads call; ends with a barrier. */
-template <int rows, int warps> __device__ __forceinline__ void tf32_mark_rows(uint32_t bad, uint32_t *bits)
-{
-    if (threadIdx.x < rows / 32)
-        bits[threadIdx.x] = 0;
-    __syncthreads();
-    for (int row = threadIdx.x >> 5; bad; bad >>= 1, row += warps)
-        if (bad & 1)
-            atomicOr(&bits[row / 32], 1u << (row & 31));
-    __syncthreads();
-}
-
-/* The keys of values that are not finite, by column; they become 0. Values too large lose their last bits. All threads
- * call; ends with a barrier. */
-template <int DV, int W> __device__ void tf32_take_out(float *v, tf32_shared<DV, W> *sh, bool fours)
-{
-    typedef tf32_tile<DV, W> tile;
-    const int lane = threadIdx.x & 31, near = fours ? 4 : 1;
-    for (int x = threadIdx.x; x < tile::key_words * DV; x += tile::threads)
-        sh->bad_v[x / DV][x % DV] = 0;
-    __syncthreads();
-    for (int row = threadIdx.x >> 5; row < tile::keys; row += W)
-        for (int x = near * lane; x < DV; x += 32 * near)
-            for (int y = x; y < x + near; y++) {
-                float *const value = &v[row * tile::v_pitch + y];
-                if (!is_finite(*value)) {
-                    *value = 0.0f;
-                    atomicOr(&sh->bad_v[row / 32][y], 1u << (row & 31));
-                } else if (fabsf(*value) >= TF32_TOO_LARGE) {
-                    *value = __uint_as_float(__float_as_uint(*value) & 0xFFFFE000u);
-                }
-            }
-    __syncthreads();
-}
+#include "cuda/sm80/tf32_load.cuh"
 
 /* ---------------------------------------------------------------- fragments */
 
@@ -230,9 +101,14 @@ template <int DV, int W>
 __device__ __forceinline__ void tf32_bad_scores(const tf32_shared<DV, W> *sh, const float *q, const float *k,
                                                 int pitch, int d, const struct tf32_lane &lane, float (*s)[4])
 {
+    constexpr int blocks = tf32_tile<DV, W>::key_blocks;
+    float kept[blocks][4];                           /* in local memory: so the loop need not be unrolled */
 #pragma unroll
-    for (int n = 0; n < tf32_tile<DV, W>::key_blocks; n++)
-#pragma unroll
+    for (int x = 0; x < 4 * blocks; x++)
+        kept[x / 4][x % 4] = s[x / 4][x % 4];
+#pragma unroll 1
+    for (int n = 0; n < blocks; n++)
+#pragma unroll 1
         for (int e = 0; e < 4; e++) {
             const int row = lane.row + 8 * (e >> 1), key = 8 * n + 2 * lane.c + (e & 1);
             if (!((sh->bad_q[row >> 5] >> (row & 31) | sh->bad_k[key >> 5] >> (key & 31)) & 1))
@@ -241,8 +117,11 @@ __device__ __forceinline__ void tf32_bad_scores(const tf32_shared<DV, W> *sh, co
 #pragma unroll 1
             for (int x = 0; x < d; x++)
                 sum = __fmaf_rn(q[row * pitch + x], k[key * pitch + x], sum);
-            s[n][e] = sum;
+            kept[n][e] = sum;
         }
+#pragma unroll
+    for (int x = 0; x < 4 * blocks; x++)
+        s[x / 4][x % 4] = kept[x / 4][x % 4];
 }
 
 /* o += P V for one group of columns. */
@@ -332,6 +211,37 @@ __device__ __forceinline__ void tf32_put_back(const tf32_shared<DV, W> *sh, cons
 
 /* ---------------------------------------------------------------- scores to probabilities */
 
+/* Bias, keep and ALiBi of the tile's scores, -inf where hidden: four at a time, in a loop over local memory. That four
+ * lie side by side costs nothing here, as those of a fragment do. */
+template <int DV, int W>
+__device__ __forceinline__ void tf32_add_terms(const struct problem *p, const tf32_shared<DV, W> *sh, int64_t j0,
+                                               const struct tf32_lane &lane, float (*s)[4])
+{
+    constexpr int blocks = tf32_tile<DV, W>::key_blocks;
+    float kept[blocks][4];
+#pragma unroll
+    for (int x = 0; x < 4 * blocks; x++)
+        kept[x / 4][x % 4] = s[x / 4][x % 4];
+#pragma unroll 1
+    for (int n = 0; n < blocks; n++) {
+        float loaded[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane.row + 8 * (e >> 1);
+            const int64_t j = j0 + 8 * n + 2 * lane.c + (e & 1);
+            loaded[e] = j >= sh->begin[row] && j < sh->end[row] ? score_load(p, &sh->row[row], j) : minus_infinity();
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int64_t j = j0 + 8 * n + 2 * lane.c + (e & 1);
+            kept[n][e] = score_add(p, &sh->row[lane.row + 8 * (e >> 1)], j, kept[n][e], loaded[e]);
+        }
+    }
+#pragma unroll
+    for (int x = 0; x < 4 * blocks; x++)
+        s[x / 4][x % 4] = kept[x / 4][x % 4];
+}
+
 /* From S to final scores: -inf where hidden. `partial`: some pair may be hidden. */
 template <int DV, int W>
 __device__ __forceinline__ void tf32_finish_scores(const struct problem *p, const tf32_shared<DV, W> *sh,
@@ -353,9 +263,12 @@ __device__ __forceinline__ void tf32_finish_scores(const struct problem *p, cons
             for (int e = 0; e < 4; e++)
                 s[n][e] = score_cap(s[n][e], cap);
     }
+    if (score_has_terms(p)) {
+        tf32_add_terms<DV, W>(p, sh, j0, lane, s);
+        return;
+    }
     if (!partial)
         return;
-    const bool terms = score_has_terms(p);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = lane.row + 8 * half;
@@ -368,8 +281,6 @@ __device__ __forceinline__ void tf32_finish_scores(const struct problem *p, cons
                 float *const x = &s[n][2 * half + e];
                 if (j < begin || j >= end)
                     *x = minus_infinity();
-                else if (terms)
-                    *x = score_terms(p, &sh->row[row], j0 + j, *x);
             }
     }
 }
@@ -411,6 +322,24 @@ __device__ __forceinline__ void tf32_softmax(float (*s)[4], struct tf32_state *s
 
 /* ---------------------------------------------------------------- the end */
 
+/* A row's values one by one, from local memory. */
+template <int DV>
+__device__ __forceinline__ void tf32_store_each(float *out, int64_t stride, int dv, int c, const float (*value)[2])
+{
+    float kept[DV / 8][2];
+#pragma unroll
+    for (int x = 0; x < DV / 4; x++)
+        kept[x / 2][x % 2] = value[x / 2][x % 2];
+#pragma unroll 1
+    for (int n = 0; n < DV / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int d = tf32_column(n, e, c);
+            if (d < dv)
+                out[d * stride] = kept[n][e];
+        }
+}
+
 /* Writes O and LSE of the thread's rows, or the split's part of them. */
 template <int DV, int W>
 __device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const struct problem *p,
@@ -433,18 +362,21 @@ __device__ __forceinline__ void tf32_finish(const struct tf32_args *args, const 
             flash_close(p, h, dead, max, sum, &factor, &lse);
         float *const out = split ? a->parts_o + part * p->dv : (float *)view_at(&p->o, s->q_batch, h, s->q_row + i, 0);
         const int64_t stride = split ? 1 : p->o.stride[3];
+        float value[DV / 8][2];
 #pragma unroll
-        for (int n = 0; n < DV / 8; n += 4)
+        for (int x = 0; x < DV / 4; x++)
+            value[x / 2][x % 2] = split ? (dead ? 0.0f : o[x / 2][2 * half + x % 2])
+                                        : flash_result(dead, o[x / 2][2 * half + x % 2], factor);
+        if (p->dv % 4 == 0 && (split || args->o_fours)) {
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const int d = tf32_column(n, e, lane.c);
-                float value[4];
-#pragma unroll
-                for (int x = 0; x < 4; x++)
-                    value[x] = split ? (dead ? 0.0f : o[n + x][2 * half + e])
-                                     : flash_result(dead, o[n + x][2 * half + e], factor);
-                fs_store_four(out + d * stride, stride, (int)p->dv - d, split ? p->dv % 4 == 0 : args->o_fours, value);
+            for (int x = 0; x < DV / 16; x++) {
+                const int n = x / 2 * 4, e = x % 2, d = tf32_column(n, e, lane.c);
+                if (d < p->dv)
+                    *(float4 *)(out + d) = make_float4(value[n][e], value[n + 1][e], value[n + 2][e], value[n + 3][e]);
             }
+        } else {
+            tf32_store_each<DV>(out, stride, (int)p->dv, lane.c, value);
+        }
         if (lane.c != 0)
             continue;
         if (split) {
@@ -612,8 +544,7 @@ __device__ __forceinline__ void tf32_walk(const tf32_block<DV, W> &b, int64_t kv
         cp_async_commit();
         if (bad_k || bad_q)
             tf32_mark_rows<tile::keys, W>(bad, b.sh->bad_k);
-        const bool partial =
-            j0 < range.all_begin || j0 + tile::keys > range.all_end || score_has_terms(b.p) || bad_k || bad_q;
+        const bool partial = j0 < range.all_begin || j0 + tile::keys > range.all_end || bad_k || bad_q;
         if (sees)
             tf32_multiply_k<DV, W, three>(b, j0, bad_k || bad_q, partial, s, state, o);
         if (b.paged && t + 1 < last)
