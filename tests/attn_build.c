@@ -85,7 +85,7 @@ static struct layout pick_layout(const struct attn_case *c, enum tensor_id id)
         return l;
     }
     struct rng r = { hash64((uint64_t)c->lay, (uint64_t)id), 0 };
-    const bool rows = id == T_K || id == T_V || (c->aligned == 1 && (id == T_Q || id == T_O));
+    const bool rows = id == T_K || id == T_V || (id == T_Q && c->aligned != 2) || (id == T_O && c->aligned == 1);
     struct layout l = c->aligned && rows ? layout_rows(&r, ROW_ALIGN) : layout_random(&r);
     l.broadcast[0] = (id == T_K || id == T_V) && (c->share & 1) && !c->packed_k && !c->page;
     l.broadcast[1] = id == T_Q ? (c->share & 4) != 0 : (id == T_K || id == T_V) && (c->share & 2);

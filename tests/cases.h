@@ -57,7 +57,8 @@
     X(share, 0)         /* 1: one k, v for all sequences; 2: for all KV heads; 4: one q for all heads */ \
     X(in_place, 0)      /* softmax: y is x */ \
     X(precision, 0)     /* QATTN_PRECISION_* */ \
-    X(aligned, 0)       /* 1: rows of q, k, v, o on 16 bytes, D fastest, in random layouts too; 2: of k and v alone */ \
+    X(aligned, 0)       /* 1: rows of q, k, v, o on 16 bytes, D fastest, in random layouts too; 2: of k and v alone; \
+                           3: of all but o */ \
     X(lay, 0)           /* 0 packed BHSD, 1 BSHD, 2 SBHD, 3 interleaved, else the seed of random layouts */ \
     X(seed, 0)
 

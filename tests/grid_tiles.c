@@ -343,6 +343,34 @@ static void add_splits(struct tiles *x, enum op op)
             }
 }
 
+/* Every way out of a tile: o of any strides, or in aligned rows, beside q, k, v that fast paths take; f32 and 16 bits;
+ * Dv odd, even and a multiple of 8; parts of splits; rows past seqused_q; tiles done again for NaN. */
+static void add_results(struct tiles *x, enum op op)
+{
+    static const int64_t widths[][2] = { { 64, 64 }, { 128, 128 }, { 256, 256 }, { 128, 65 }, { 64, 66 }, { 128, 20 },
+                                         { 256, 130 }, { 64, 2 } };
+    static const int64_t groups[] = { 1, 3, 4 };
+    int64_t t = 0;
+    for (int64_t w = 0; w < COUNT(widths); w++)
+        for (int64_t g = 0; g < COUNT(groups); g++)
+            for (int64_t r = 0; r < 16; r++, t++) {
+                struct attn_case c = half(op, r);
+                grid_shape(&c, 1 + t % 2, 2 * groups[g], 2, r / 4 % 2 ? 130 : 70, 200, widths[w][0]);
+                c.dv = widths[w][1];
+                c.causal = t % 2;
+                c.used_q = t % 5 == 3 ? USED_MOST : 0;
+                c.nan = t % 4 == 2 ? NAN_ONE_VALUE : 0;
+                if (op == OP_FLASH_FORWARD) {
+                    c.splits = r / 8 ? 3 : 0;
+                    c.packed_q = c.packed_k = t % 7 == 5;
+                }
+                c.lay = 4 + t;
+                c.aligned = t % 8 == 7 ? 1 : 3;
+                if (x->made++ % CPU_ONE_IN == 0 || grid_wants_tiles())
+                    grid_push(x->g, c);
+            }
+}
+
 struct attn_case grid_random_tiles(enum op op, struct rng *r)
 {
     static const int64_t rows[] = { 1, 1, 1, 2, 4, 7, 16, 33, 64, 65, 100, 128, 130, 200 };
@@ -403,6 +431,7 @@ void grid_add_tiles(struct attn_grid *g, enum op op)
     add_bad_values(&x, op);
     add_precisions(&x, op);
     add_wide_f32(&x, op);
+    add_results(&x, op);
     if (op == OP_FLASH_FORWARD) {
         add_pages(&x, op);
         add_cuts(&x, op);
