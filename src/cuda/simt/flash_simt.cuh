@@ -191,7 +191,7 @@ __device__ void fs_load_q(const struct problem *p, const struct fs_work &w, cons
 }
 
 /* Bias, keep and ALiBi of the tile's scores, -inf where hidden: one of the thread's 8 columns at a time, in a loop over
- * local memory, as it would be a quarter of the kernel's code unrolled. Lines of RM + 1: of RM, the compiler would move
+ * local memory, as it would be a fifth of the kernel's code unrolled. Lines of RM + 1: of RM, the compiler would move
  * four scores by one access, for which they must lie in neighbouring registers, and the products would meet in banks of
  * registers (5 % of a call without terms). */
 template <int RM>
